@@ -1,0 +1,141 @@
+"""What the answers to the five questions have in common.
+
+A new answer is one class here-about and one fragment under `templates/<question>/`, named after it: the unions of the
+language are made from the subclasses, and everything else (arguments of the script, `specc answers`, the plan) is read off
+the class and the fragment.
+
+A field is of one of two kinds. A *choice* (a string or a truth value) selects fragments, in `Answer.fragments`; a *number*
+becomes a keyword-only parameter of the fragment's function and an argument of the script. `None` means "not there".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
+
+if TYPE_CHECKING:
+    from specc.spec import Spec
+
+Loc = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something to say about a spec, at a place in its data; `problems.py` adds the file, the line and the column."""
+
+    slug: str
+    loc: Loc
+    what: str
+    why: str
+    help: str
+    warning: bool = False
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number of the spec on its way into the script: `--kl_coefficient`, passed to the fragment as `coefficient`."""
+
+    argument: str
+    field: str
+    value: int | float
+    help: str
+    bounds: dict[str, float]
+    block: str = ""  # the nested block that it is a field of, e.g. `clip`
+
+    @property
+    def type(self) -> str:
+        return type(self.value).__name__
+
+
+class Block(BaseModel):
+    """A group of fields. `argument_prefix` goes before the names of its numbers in the script's arguments."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+    argument_prefix: ClassVar[str] = ""
+
+    def parameters(self, block: str = "") -> Iterator[Parameter]:
+        """The numbers that this block sets, its own first, then those of its nested blocks; what is None is absent."""
+        nested: list[tuple[str, Block]] = []
+        for name, info in type(self).model_fields.items():
+            value = getattr(self, name)
+            if isinstance(value, Block):
+                nested.append((name, value))
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                help = " ".join((info.description or "").split())
+                number = float_if_declared(value, info.annotation)
+                yield Parameter(self.argument_prefix + name, name, number, help, bounds_of(info), block)
+        for name, inner in nested:
+            yield from inner.parameters(block=name)
+
+
+def float_if_declared(value: int | float, annotation: Any) -> int | float:
+    """`coefficient: 1` in a spec is the float 1.0 where the field is a float."""
+    declared = {annotation, *get_args(annotation)}
+    return float(value) if float in declared else value
+
+
+def bounds_of(info: FieldInfo) -> dict[str, float]:
+    """The bounds that a field declares (gt, ge, lt, le), also where it may be absent."""
+    declared = [*info.metadata, *(item for option in get_args(info.annotation) for item in getattr(option, "__metadata__", ()))]
+    declared += [item for field in list(declared) for item in getattr(field, "metadata", ())]
+    found = {name: getattr(item, name) for item in declared for name in ("gt", "ge", "lt", "le") if hasattr(item, name)}
+    return {name: limit for name, limit in found.items() if limit is not None}
+
+
+class Answer(Block):
+    """An answer to one of the five questions; its docstring's first line is what `specc answers` prints."""
+
+    question: ClassVar[str]
+    discriminator: ClassVar[str]
+    min_group_size: ClassVar[int] = 1
+    """responses a prompt that it cannot do without"""
+
+    @classmethod
+    def answer_name(cls) -> str:
+        """The word that a spec writes for this answer, e.g. `leave_one_out`."""
+        return str(get_args(cls.model_fields[cls.discriminator].annotation)[0])
+
+    @classmethod
+    def summary(cls) -> str:
+        return (cls.__doc__ or "").strip().splitlines()[0].rstrip(".")
+
+    @property
+    def name(self) -> str:
+        return self.answer_name()
+
+    def fragments(self) -> tuple[str, ...]:
+        """The fragments under `templates/<question>/` that this answer is made of, in the order of the script."""
+        return (self.name,)
+
+    def describe(self) -> str:
+        """One line for the docstring of the script and its section title, without a full stop."""
+        return self.summary()
+
+    def check(self, spec: Spec) -> Iterator[Finding]:
+        """Contradictions with the rest of the spec, and warnings about what it means there."""
+        yield from ()
+
+    def at(self, *names: str) -> Loc:
+        """The place of a field of this answer in the spec."""
+        return (self.question, *(names or (self.discriminator,)))
+
+
+def leaves(base: type[Answer]) -> list[type[Answer]]:
+    """The concrete answers below `base`, in the order of their definition."""
+    found = []
+    for sub in base.__subclasses__():
+        found += [sub] if sub.discriminator in sub.model_fields else []
+        found += leaves(sub)
+    return found
+
+
+def union_of(base: type[Answer]) -> Any:
+    """The discriminated union of every answer below `base`: pydantic's type of the question's key."""
+    return Annotated[reduce(or_, leaves(base)), Field(discriminator=base.discriminator)]

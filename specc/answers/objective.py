@@ -1,0 +1,191 @@
+"""Question 5: what quantity is optimized?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from specc.answers.base import Answer, Block, Finding
+
+if TYPE_CHECKING:
+    from specc.spec import Spec
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Clip(Block):
+    """PPO's clip (arXiv:1707.06347): no gradient from a ratio that has already moved far enough in the advantage's direction."""
+
+    argument_prefix: ClassVar[str] = "clip_"
+
+    low: Annotated[float, Field(gt=0, le=1)] = 0.2
+    """the ratio is clipped below 1 - low where the advantage is negative"""
+    high: Positive = 0.2
+    """the ratio is clipped above 1 + high where the advantage is positive"""
+    dual: Annotated[float, Field(gt=1)] | None = None
+    """dual clip (arXiv:1912.09729): bound of the ratio where the advantage is negative"""
+
+
+class DetachedClip(Block):
+    """CISPO's weight (arXiv:2506.13585): the clipped ratio, detached, times A log pi, so no token loses its gradient."""
+
+    argument_prefix: ClassVar[str] = "detached_clip_"
+
+    low: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """the weight is at least 1 - low; 1 means no lower bound"""
+    high: Positive
+    """the weight is at most 1 + high"""
+
+
+class SoftGate(Block):
+    """SAPO's gate (arXiv:2511.20347): sigmoid(tau (ratio - 1)) 4 / tau in place of the clip, with tau by the advantage's sign."""
+
+    argument_prefix: ClassVar[str] = "soft_gate_"
+
+    positive: Positive = 1.0
+    """tau where the advantage is positive"""
+    negative: Positive = 1.05
+    """tau where the advantage is negative"""
+
+
+class Objective(Answer):
+    """The quantity whose gradient updates the policy."""
+
+    question: ClassVar[str] = "objective"
+    discriminator: ClassVar[str] = "quantity"
+
+
+class PolicyGradient(Objective):
+    """Advantage times grad log pi, through an importance ratio or not, averaged by `aggregation`."""
+
+    token_level: ClassVar[bool]
+
+    ratio: Literal["none", "token", "sequence", "sequence_mean", "sequence_mean_token"] = "none"
+    """pi/pi_old: none, per token, of the sequence (full product), its 1/length power, or that with a per-token gradient"""
+    clip: Clip | None = None
+    """PPO's clip of the ratio: {low, high, dual}"""
+    detached_clip: DetachedClip | None = None
+    """the clipped ratio as a detached weight: {low, high}"""
+    soft_gate: SoftGate | None = None
+    """a sigmoid gate on the ratio: {positive, negative}"""
+    aggregation: Literal["token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm", "prompt_mean"]
+    """how the per-token terms are averaged over what one optimizer step sees"""
+    max_length: Annotated[int, Field(ge=1)] | None = None
+    """the constant length that seq_mean_token_sum_norm divides by, in tokens"""
+    entropy_bonus: Positive | None = None
+    """coefficient of the policy's entropy, which is added to what is maximized"""
+
+    @property
+    def weightings(self) -> dict[str, Block]:
+        """What is done to the ratio, of which there may be one."""
+        asked = {"clip": self.clip, "detached_clip": self.detached_clip, "soft_gate": self.soft_gate}
+        return {name: block for name, block in asked.items() if block is not None}
+
+    @property
+    def uses_ratio(self) -> bool:
+        return self.ratio != "none"
+
+    @property
+    def once_a_response(self) -> bool:
+        """Whether the surrogate's gradient flows through the product of a response's ratios, so that it counts once."""
+        return self.ratio == "sequence" and self.detached_clip is None
+
+    def fragments(self) -> tuple[str, ...]:
+        if not self.uses_ratio:
+            surrogate: tuple[str, ...] = ("log_likelihood",)
+        else:
+            weighting = next(iter(self.weightings), "unclipped")
+            dual = self.clip is not None and self.clip.dual is not None
+            surrogate = (f"ratio_{self.ratio}", "dual_clip" if dual else weighting)
+        entropy = ("entropy_bonus",) if self.entropy_bonus is not None else ()
+        return (self.name, *surrogate, *entropy, self.aggregation)
+
+    def describe(self) -> str:
+        ratio = f"times the {self.ratio.replace('_', ' ')} ratio" if self.uses_ratio else "times log pi"
+        weighting = "".join(f", {name.replace('_', ' ')}" for name in self.weightings)
+        entropy = ", plus an entropy bonus" if self.entropy_bonus is not None else ""
+        return f"{self.name.replace('_', ' ')} {ratio}{weighting}{entropy}, {self.aggregation.replace('_', ' ')}"
+
+    def check(self, spec: Spec) -> Iterator[Finding]:
+        names = list(self.weightings)
+        if len(names) > 1:
+            yield Finding(
+                "two-weightings",
+                self.at(names[1]),
+                f"{names[0]} and {names[1]} cannot both act on the ratio",
+                "each says in its own way what happens to a ratio far from 1",
+                f"remove {' or '.join(names)}",
+            )
+        if names and not self.uses_ratio:
+            yield Finding(
+                "clip-without-ratio",
+                self.at(names[0]),
+                f"{names[0]} needs a ratio, and ratio is none",
+                "with ratio: none the loss is -A log pi and there is nothing to clip",
+                "ratio: token",
+            )
+        if self.aggregation == "seq_mean_token_sum_norm" and self.max_length is None:
+            yield Finding(
+                "max-length-missing",
+                self.at("aggregation"),
+                "seq_mean_token_sum_norm needs max_length",
+                "it divides each response's sum by a constant number of tokens, which only you know",
+                "max_length: 3000",
+            )
+        if self.uses_ratio and self.ratio in ("sequence", "sequence_mean") and self.token_level:
+            yield Finding(
+                "sequence-ratio-token-advantage",
+                self.at("ratio"),
+                f"ratio: {self.ratio} cannot weight token_advantage",
+                "one ratio for the whole response has one gradient, which cannot give each token its own advantage",
+                "ratio: sequence_mean_token, or quantity: sequence_advantage",
+            )
+        if self.uses_ratio and spec.sampling.updates_per_batch == 1:
+            for name in names:
+                yield Finding(
+                    "clip-idle",
+                    self.at(name),
+                    f"{name} acts only in runs that raise --epochs or --minibatches",
+                    "sampling uses each batch once, and in the first update of a batch every ratio is exactly 1",
+                    "sampling: {minibatches: 4}, or accept: [clip-idle] when the script's arguments will raise them",
+                    warning=True,
+                )
+        if not self.uses_ratio and spec.sampling.updates_per_batch > 1:
+            yield Finding(
+                "reuse-without-ratio",
+                self.at("ratio"),
+                f"each batch is used for {spec.sampling.updates_per_batch} updates, without an importance ratio",
+                "from the second update on the responses come from an older policy, and nothing corrects for it",
+                "ratio: token, or accept: [reuse-without-ratio] when this is meant",
+                warning=True,
+            )
+
+
+class SequenceAdvantage(PolicyGradient):
+    """One advantage for the whole response, on each of its tokens."""
+
+    token_level: ClassVar[bool] = False
+
+    quantity: Literal["sequence_advantage"] = "sequence_advantage"
+
+
+class TokenAdvantage(PolicyGradient):
+    """An advantage for each token, from the return that is still to come."""
+
+    token_level: ClassVar[bool] = True
+
+    quantity: Literal["token_advantage"] = "token_advantage"
+
+    def check(self, spec: Spec) -> Iterator[Finding]:
+        yield from super().check(spec)
+        if not (spec.kl.in_reward and getattr(spec.kl, "unit", "") == "token"):
+            yield Finding(
+                "token-advantage-constant",
+                self.at(),
+                "every token of a response gets the same advantage here",
+                "nothing in this spec rewards single tokens: there is no KL per token in the reward",
+                "quantity: sequence_advantage says the same and is easier to read",
+                warning=True,
+            )

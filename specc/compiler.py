@@ -1,0 +1,56 @@
+"""The pipeline: source -> spec -> warnings -> plan -> render -> finish."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specc.finish import finish
+from specc.load import Loaded, load_spec
+from specc.paths import algorithms_dir
+from specc.plan import Plan
+from specc.problems import SpecError
+from specc.render import render
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A spec and the script that it became."""
+
+    loaded: Loaded
+    plan: Plan
+    script: str
+
+    @property
+    def name(self) -> str:
+        return self.loaded.spec.name
+
+
+def compile_spec(path: Path | str) -> Compiled:
+    """The script of the spec in a file. Raises `SpecError`."""
+    return compile_specs([path])[0]
+
+
+def compile_specs(paths: Sequence[Path | str]) -> list[Compiled]:
+    """The scripts of several specs. Raises one `SpecError` with what is wrong with any of them."""
+    loaded, problems = [], []
+    for path in paths:
+        try:
+            loaded.append(load_spec(path))
+        except SpecError as error:
+            problems += error.problems
+    if problems:
+        raise SpecError(problems)
+    plans = [Plan(each.spec) for each in loaded]
+    rendered = [render(plan, *provenance(each)) for each, plan in zip(loaded, plans, strict=True)]
+    return [Compiled(*parts) for parts in zip(loaded, plans, finish(rendered), strict=True)]
+
+
+def provenance(loaded: Loaded) -> tuple[str, str]:
+    """The name of a spec's file, the same from wherever it is compiled, and the hash of its text."""
+    path = Path(loaded.source.path)
+    shipped = path.resolve().parent == algorithms_dir().resolve()
+    origin = f"algorithms/{path.name}" if shipped else path.name
+    return origin, hashlib.sha256(loaded.source.text.encode()).hexdigest()[:16]

@@ -1,0 +1,244 @@
+"""The tiny demo: a 0.13 M-parameter policy that sorts digits, and a reward model of its size, trained on the spot.
+
+Supervised fine-tuning on a mixed teacher makes the policy sort some of the time. Its own samples, compared by the
+verifier, make preference pairs, on which the reward model is trained. All of it is deterministic for a seed.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from transformers import (
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    PreTrainedTokenizerBase,
+)
+
+from specc.demo.characters import EOS, character_tokenizer
+from specc.demo.files import sorting_verifier
+from specc.demo.measure import accuracy, complete, quiet, texts
+from specc.demo.records import Record, write_records
+from specc.demo.sorting import closeness, sft_records, sorting_records
+
+if TYPE_CHECKING:
+    from specc.demo import DemoFiles
+
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
+
+ALPHABET = "0123456789="
+CONTEXT = 128
+HIDDEN, LAYERS, HEADS, HEAD, MLP = 64, 2, 2, 32, 256
+"""0.13 M parameters. vLLM's CPU build refuses heads of fewer than 32 dimensions."""
+
+MAX_NEW_TOKENS = 8
+"""Five digits and EOS, and room for a response that runs on and is wrong for it."""
+
+THREADS = 1
+"""Models of this size gain nothing from a second thread, and sums over a fixed number of them repeat bit for bit."""
+
+SFT_STEPS, SFT_BATCH, SFT_RATE = 300, 128, 3e-3
+
+SAMPLES = 8
+"""Responses for each prompt from which preference pairs are made."""
+RM_STEPS, RM_BATCH, RM_RATE = 250, 128, 2e-3
+RM_CUT, RM_BARE = 0.15, 0.10
+"""Shares of the reward model's training pairs that are changed; see `pair_texts`."""
+
+
+def build(files: DemoFiles, *, seed: int, report: Callable[[str], None]) -> dict[str, float]:
+    """Write every part of `files`, whose directory exists; return the measured accuracies."""
+    train, heldout = sorting_records(seed)
+    examples = sft_records(seed + 1, heldout)
+    write_records(files.train, train)
+    write_records(files.heldout, heldout)
+    assert files.sft and files.pairs and files.heldout_pairs and files.reward_model  # the tiny demo has them all
+    write_records(files.sft, examples)
+    shutil.copyfile(sorting_verifier.__file__, files.verifier)
+
+    with reproducible(seed), quiet():
+        tokenizer = character_tokenizer(ALPHABET, CONTEXT)
+        report("fine-tuning a tiny policy to sort digits, some of the time")
+        policy = new_policy(tokenizer)
+        fine_tune(policy, tokenizer, examples)
+        for folder in (files.model, files.reward_model):
+            tokenizer.save_pretrained(folder)
+        policy.save_pretrained(files.model)
+        score = sorting_verifier.score
+        greedy = accuracy(policy, tokenizer, heldout, score, max_new_tokens=MAX_NEW_TOKENS)
+        # More problems than the 200, since a sample is noisier than an argmax; none of them was used to choose.
+        sampled = accuracy(policy, tokenizer, heldout + train, score, max_new_tokens=MAX_NEW_TOKENS, sample=True)
+        report(f"held-out accuracy before reinforcement: {greedy:.1%} greedy, {sampled:.1%} sampled")
+
+        report("training a reward model on pairs of the policy's own samples")
+        pairs = preference_pairs(policy, tokenizer, train)
+        heldout_pairs = preference_pairs(policy, tokenizer, heldout)
+        write_records(files.pairs, pairs)
+        write_records(files.heldout_pairs, heldout_pairs)
+        reward_model = train_reward_model(policy, tokenizer, pairs)
+        reward_model.save_pretrained(files.reward_model)
+        ordered = pair_accuracy(reward_model, tokenizer, heldout_pairs)
+        report(f"reward model: {ordered:.1%} of {len(heldout_pairs)} held-out pairs in the right order")
+    return {
+        "greedy_accuracy": round(greedy, 4),
+        "sampled_accuracy": round(sampled, 4),
+        "pair_accuracy": round(ordered, 4),
+    }
+
+
+@contextmanager
+def reproducible(seed: int) -> Iterator[None]:
+    """Seed torch and fix its threads inside the block; leave the caller's random state and threads as they were."""
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_num_threads(THREADS)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+
+def new_policy(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
+    special = {
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS,
+        head_dim=HEAD,
+        intermediate_size=MLP,
+        max_position_embeddings=CONTEXT,
+        **special,
+    )
+    policy = LlamaForCausalLM(config)
+    policy.generation_config = GenerationConfig(**special)
+    return policy
+
+
+def fine_tune(policy: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, examples: list[Record]) -> None:
+    """Train on the completions (EOS included) of `examples`, in place; leave the policy in eval mode."""
+    prompts = tokenizer([example["prompt"] for example in examples])["input_ids"]
+    batch = tokenizer(
+        [example["prompt"] + example["completion"] + EOS for example in examples],
+        return_tensors="pt",
+        padding=True,
+        padding_side="right",
+    )
+    inputs, mask = batch["input_ids"], batch["attention_mask"]  # [examples, tokens], int64
+    prompt_lengths = torch.tensor([len(prompt) for prompt in prompts])
+    in_completion = (torch.arange(inputs.shape[1]) >= prompt_lengths[:, None]) & mask.bool()
+    labels = inputs.masked_fill(~in_completion, -100)  # -100: no loss
+    policy.train()
+    optimizer, scheduler = adamw(policy, SFT_RATE, SFT_STEPS)
+    for _ in range(SFT_STEPS):
+        rows = torch.randint(len(inputs), (SFT_BATCH,))
+        step(policy(input_ids=inputs[rows], attention_mask=mask[rows], labels=labels[rows]).loss, optimizer, scheduler)
+    policy.eval()
+
+
+def preference_pairs(
+    policy: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, records: list[Record]
+) -> list[Record]:
+    """Return pairs of the policy's own samples, columns `prompt`, `chosen` and `rejected`, texts without EOS.
+
+    Of the distinct samples for a prompt, a pair is a right and a wrong one, or two wrong ones of which the first is
+    closer to right. Samples that did not end are left out.
+    """
+    prompts = [record["prompt"] for record in records for _ in range(SAMPLES)]
+    responses = complete(
+        policy, tokenizer, prompts, max_new_tokens=MAX_NEW_TOKENS, sample=True, batch_size=2048
+    )
+    written = texts(tokenizer, responses)
+    pairs = []
+    for index, record in enumerate(records):
+        mine = range(index * SAMPLES, (index + 1) * SAMPLES)
+        distinct = {written[i] for i in mine if responses[i][-1] == tokenizer.eos_token_id}
+        graded = sorted(((closeness(text, record["answer"]), text) for text in distinct), reverse=True)
+        pairs += [
+            {"prompt": record["prompt"], "chosen": better, "rejected": worse}
+            for place, (high, better) in enumerate(graded)
+            for low, worse in graded[place + 1 :]
+            if high > low
+        ]
+    return pairs
+
+
+def pair_texts(pair: Record, rng: random.Random) -> tuple[str, str]:
+    """Return the (better, worse) text of a pair as the reward model reads them in training.
+
+    As a rule both end with EOS, since both samples ended. But reinforcement shows a reward model responses that never
+    end, which a policy's early samples hardly contain. So some pairs set the chosen response against a beginning of
+    it without EOS: to stop short is worse. And some show both without EOS: that changes nothing in their order.
+    """
+    prompt, chosen, rejected = pair["prompt"], pair["chosen"], pair["rejected"]
+    draw = rng.random()
+    if draw < RM_CUT and chosen:
+        return prompt + chosen + EOS, prompt + chosen[: rng.randint(1, len(chosen))]
+    if draw < RM_CUT + RM_BARE:
+        return prompt + chosen, prompt + rejected
+    return prompt + chosen + EOS, prompt + rejected + EOS
+
+
+def train_reward_model(
+    policy: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, pairs: list[Record]
+) -> LlamaForSequenceClassification:
+    """Return a Bradley-Terry reward model, -log sigmoid(r_better - r_worse), that starts from the policy's backbone."""
+    config = LlamaConfig(**{**policy.config.to_dict(), "num_labels": 1, "architectures": None})
+    model = LlamaForSequenceClassification(config)
+    model.model.load_state_dict(policy.model.state_dict())
+    rng = random.Random(torch.initial_seed())
+    optimizer, scheduler = adamw(model, RM_RATE, RM_STEPS)
+    model.train()
+    for _ in range(RM_STEPS):
+        better, worse = zip(*(pair_texts(pair, rng) for pair in rng.choices(pairs, k=RM_BATCH)), strict=True)
+        gap = scores(model, tokenizer, [*better, *worse]).view(2, RM_BATCH)
+        step(-torch.nn.functional.logsigmoid(gap[0] - gap[1]).mean(), optimizer, scheduler)
+    return model.eval()
+
+
+def scores(
+    model: LlamaForSequenceClassification, tokenizer: PreTrainedTokenizerBase, read: list[str]
+) -> Tensor:
+    """Return the reward of each text, [texts]: a logit, of which only differences mean anything."""
+    batch = tokenizer(read, return_tensors="pt", padding=True)
+    logits: Tensor = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    return logits[:, 0]
+
+
+@torch.no_grad()
+def pair_accuracy(
+    model: LlamaForSequenceClassification, tokenizer: PreTrainedTokenizerBase, pairs: list[Record]
+) -> float:
+    """Return the share of pairs whose chosen response, ended, scores higher than the rejected one."""
+    chosen = scores(model, tokenizer, [pair["prompt"] + pair["chosen"] + EOS for pair in pairs])
+    rejected = scores(model, tokenizer, [pair["prompt"] + pair["rejected"] + EOS for pair in pairs])
+    return float((chosen > rejected).float().mean())
+
+
+def adamw(
+    model: torch.nn.Module, rate: float, steps: int
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """Return AdamW and a schedule: a short linear warm-up to `rate`, then a cosine to zero over `steps`."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
+    return optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.1)
+
+
+def step(loss: Tensor, optimizer: torch.optim.Optimizer, scheduler: torch.optim.lr_scheduler.LRScheduler) -> None:
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 1.0)
+    optimizer.step()
+    scheduler.step()

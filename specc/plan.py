@@ -1,0 +1,221 @@
+"""The plan: what a spec needs, derived once, and used by the templates, by `explain` and by `verify`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from specc.answers import QUESTIONS
+from specc.answers.base import Finding, Parameter
+from specc.fragments import Fragment, Function, read_fragment
+from specc.spec import Spec
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What follows from a spec. Templates branch on these flags, never on an answer's name."""
+
+    spec: Spec
+
+    @cached_property
+    def fragments(self) -> dict[str, list[Fragment]]:
+        """The fragments of each question, in the order of the script."""
+        return {
+            question: [read_fragment(question, name) for name in answer.fragments()]
+            for question, answer in self.spec.answers.items()
+        }
+
+    @cached_property
+    def functions(self) -> dict[str, tuple[str, Function]]:
+        """Every function of the chosen fragments: name -> its question and its signature."""
+        return {
+            name: (question, function)
+            for question, fragments in self.fragments.items()
+            for fragment in fragments
+            for name, function in fragment.functions.items()
+        }
+
+    def takes(self, parameter: str) -> bool:
+        """Whether any of the chosen functions asks for this."""
+        return any(parameter in function.positional for _, function in self.functions.values())
+
+    # the numbers
+
+    @cached_property
+    def question_parameters(self) -> dict[str, dict[str, Parameter]]:
+        """The numbers that the chosen fragments take, by question and field."""
+        taken = {
+            question: {name for q, function in self.functions.values() if q == question for name in function.keyword_only}
+            for question in QUESTIONS
+        }
+        return {
+            question: {p.field: p for p in answer.parameters() if p.field in taken[question]}
+            for question, answer in self.spec.answers.items()
+        }
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The numbers that become arguments of the script, in the order of the questions, and those of the sampling."""
+        of_answers = [p for parameters in self.question_parameters.values() for p in parameters.values()]
+        return of_answers + list(self.spec.sampling.parameters())
+
+    def findings(self) -> Iterator[Finding]:
+        """Numbers that the author wrote and that no chosen fragment takes: they would be ignored."""
+        for question, answer in self.spec.answers.items():
+            live = {parameter.argument for parameter in self.question_parameters[question].values()}
+            written = answer.model_fields_set
+            for parameter in answer.parameters():
+                place = (question, *([parameter.block] if parameter.block else []), parameter.field)
+                if parameter.argument not in live and (parameter.block or parameter.field) in written:
+                    yield Finding(
+                        "dead-option",
+                        place,
+                        f"{parameter.field} has no effect here",
+                        f"with this combination of answers nothing in the script reads it: {answer.describe()}",
+                        f"remove {parameter.field}",
+                    )
+
+    # the signal
+
+    @property
+    def token_level(self) -> bool:
+        """Whether returns are kept for each token."""
+        return self.spec.objective.token_level
+
+    @property
+    def over_tokens(self) -> bool:
+        """Whether each token counts once in the statistics of the normalization."""
+        return self.spec.normalization.over_tokens
+
+    @property
+    def per_token(self) -> bool:
+        """Whether advantages have a token axis before the end."""
+        return self.token_level or self.over_tokens
+
+    @property
+    def dims(self) -> str:
+        """The shape of returns, as the suffix of their names."""
+        return "BGT" if self.token_level else "BG"
+
+    @property
+    def to_return(self) -> str:
+        """The function that makes returns of rewards and penalties: the only one of the quantity's own fragment."""
+        return next(iter(self.fragments["objective"][0].functions))
+
+    @property
+    def kl_in_reward(self) -> bool:
+        return self.spec.kl.in_reward
+
+    @property
+    def kl_in_loss(self) -> bool:
+        return self.spec.kl.in_loss
+
+    @property
+    def kl_after_baseline(self) -> bool:
+        return bool(getattr(self.spec.kl, "after_baseline", False))
+
+    @property
+    def has_baseline(self) -> bool:
+        return "baseline" in self.functions
+
+    @property
+    def normalizers(self) -> list[tuple[str, str]]:
+        """The functions of the normalization and what their result does to the advantage."""
+        return [pair for pair in (("centre", "-"), ("scale", "/")) if pair[0] in self.functions]
+
+    @property
+    def transforms(self) -> list[str]:
+        """The functions that the raw score goes through."""
+        return [name for fragment in self.fragments["reward"][1:] for name in fragment.functions]
+
+    @property
+    def greedy(self) -> bool:
+        return self.takes("greedy_rewards_B")
+
+    @property
+    def state_updates(self) -> list[str]:
+        """The functions that carry statistics to the next step."""
+        updates = [name for name in self.functions if name.startswith("update_")]
+        return updates + ["update_normalization"] * self.normalization_state
+
+    @property
+    def normalization_state(self) -> bool:
+        return any("state" in self.functions[name][1].positional for name, _ in self.normalizers)
+
+    # the loss
+
+    @property
+    def uses_ratio(self) -> bool:
+        return self.spec.objective.uses_ratio
+
+    @property
+    def has_clip(self) -> bool:
+        return "clipped" in self.functions
+
+    @property
+    def once_a_response(self) -> bool:
+        return self.spec.objective.once_a_response
+
+    @property
+    def entropy_bonus(self) -> bool:
+        return "entropy_term" in self.functions
+
+    @property
+    def aggregation(self) -> str:
+        return next(iter(self.fragments["objective"][-1].functions))
+
+    @property
+    def skips_rows(self) -> bool:
+        """Whether a response with advantage 0 has no gradient, so that its forward and backward pass can be left out."""
+        return not (self.kl_in_loss or self.entropy_bonus)
+
+    @property
+    def mask_truncated(self) -> bool:
+        return self.spec.sampling.mask_truncated
+
+    # the models and the passes
+
+    @property
+    def reference(self) -> bool:
+        return self.kl_in_reward or self.kl_in_loss
+
+    @property
+    def old_pass(self) -> str:
+        """When the policy scores its samples before the update: always, when a batch is reused, or never."""
+        return "always" if self.kl_in_reward else "reused" if self.uses_ratio else ""
+
+    @property
+    def frozen_models(self) -> dict[str, str]:
+        """Models that are in memory and not trained: name -> where the script holds them."""
+        return ({"reference": "reference"} if self.reference else {}) | self.spec.reward.models
+
+    @property
+    def models(self) -> list[str]:
+        """The models in memory."""
+        return ["policy (trained)", *self.frozen_models]
+
+    @property
+    def passes(self) -> list[str]:
+        """What a step runs, in order."""
+        reused = self.spec.sampling.updates_per_batch > 1
+        every = self.spec.sampling.updates_per_batch
+        steps = {
+            f"generate {self.spec.sampling.group_size} response(s) a prompt": True,
+            "generate one greedy response a prompt": self.greedy,
+            "score the responses with the reward model": bool(self.spec.reward.models),
+            "forward pass of the policy over the samples, for their log-probs": self.old_pass == "always"
+            or (bool(self.old_pass) and reused),
+            "forward pass of the reference over the samples": self.reference,
+            f"forward and backward pass of the policy, {every} update(s)"
+            + ", without the responses whose advantage is 0" * self.skips_rows: True,
+        }
+        return [step for step, wanted in steps.items() if wanted]
+
+    @property
+    def min_group_size(self) -> int:
+        return max(answer.min_group_size for answer in self.spec.answers.values())
+
+    @property
+    def reward_arguments(self) -> dict[str, tuple[str, str]]:
+        return self.spec.reward.script_arguments

@@ -1,0 +1,176 @@
+"""The plan to the text of a script: the page with the fragments in their places, and nothing that is not used."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from functools import cache
+from typing import Any
+
+import jinja2
+
+from specc.answers import ASKED
+from specc.fragments import Fragment, read_fragment
+from specc.paths import templates_dir
+from specc.plan import Plan
+
+SECTIONS = (
+    "statistics",
+    "running",
+    "data",
+    "rollouts",
+    "logprobs",
+    "updates",
+    "arguments",
+    "models",
+    "checkpoints",
+    "reporting",
+)
+
+# What a user calls in a script besides main(): the estimator interface.
+INTERFACE = (
+    "Rollouts",
+    "select",
+    "transform_rewards",
+    "compute_advantages",
+    "update_state",
+    "aggregation_weights",
+    "policy_loss",
+)
+
+WIDTH = 120
+SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+
+
+def render(plan: Plan, origin: str, digest: str) -> str:
+    """The script for a plan, not yet formatted. `origin` names the spec's file and `digest` its bytes."""
+    sections = {name: read_fragment("sections", name) for name in SECTIONS}
+    chosen = [fragment for fragments in plan.fragments.values() for fragment in fragments]
+    page = environment().get_template("trainer.py.j2")
+    text = page.render(
+        plan=plan,
+        spec=plan.spec,
+        origin=docstring_safe(origin),
+        digest=digest,
+        answers=answer_lines(plan),
+        asked=ASKED,
+        imports="\n".join(sorted({line for fragment in [*sections.values(), *chosen] for line in fragment.imports})),
+        arguments=arguments(plan, sections["arguments"]),
+        section=lambda name: sections[name].code,
+        body=lambda question: body(plan, question),
+        call=lambda name, **bindings: call(plan, name, bindings),
+    )
+    return prune(text)
+
+
+@cache
+def environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates_dir()),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # the output is Python: what comes from a spec goes through docstring_safe or repr
+    )
+    made.filters["docstring"] = docstring_safe
+    return made
+
+
+def docstring_safe(text: str) -> str:
+    """Text from outside as one line that can stand in a docstring and stays text there."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return line.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def answer_lines(plan: Plan) -> str:
+    """The five answers for the docstring, a line each or more where they are long."""
+    return "\n".join(
+        textwrap.fill(f"{question:<14}{answer.describe()}", WIDTH, subsequent_indent=" " * 14)
+        for question, answer in plan.spec.answers.items()
+    )
+
+
+def body(plan: Plan, question: str) -> str:
+    """The section of a question: one comment that says the answer, and the code of its fragments."""
+    answer = plan.spec.answers[question].describe()
+    comment = textwrap.fill(f"{answer[0].upper()}{answer[1:]}.", WIDTH, initial_indent="# ", subsequent_indent="# ")
+    return "\n\n\n".join([comment, *(fragment.code for fragment in plan.fragments[question] if fragment.code)])
+
+
+def call(plan: Plan, name: str, bindings: dict[str, str]) -> str:
+    """The call of a chosen fragment's function: by its parameters' names, and its keyword-only ones from the arguments.
+
+    A new fragment needs no change here: it gets what it names.
+    """
+    question, function = plan.functions[name]
+    known = {"greedy_rewards_B": "rollouts.greedy_rewards_B", "state": "rollouts.state"}
+    known |= {argument: f"args.{argument}" for argument in plan.reward_arguments} | bindings
+    numbers = plan.question_parameters[question]
+    passed = [known.get(parameter, parameter) for parameter in function.positional]
+    passed += [f"{keyword}=hp.{numbers[keyword].argument}" for keyword in function.keyword_only]
+    return f"{name}({', '.join(passed)})"
+
+
+def arguments(plan: Plan, section: Fragment) -> str:
+    """The section of the arguments, with the spec's numbers and where the reward is, and the published defaults."""
+    published = plan.spec.defaults.model_dump(exclude_none=True)
+    lines = []
+    for line in section.code.splitlines():
+        name = line.split(":")[0].strip()
+        if "= arg(" in line and name in published:
+            line = replace_default(line, published[name])
+        if name in {parameter.argument for parameter in plan.parameters} and "= arg(" in line:
+            continue
+        lines.append(line)
+        if line.strip() == "# the algorithm":
+            lines += [argument_line(p.argument, p.type, p.value, p.help, p.bounds) for p in plan.parameters]
+        if name == "train_data":
+            lines += [argument_line(n, "str", "", help, {}) for n, (help, _) in plan.reward_arguments.items()]
+    return "\n".join(lines)
+
+
+def argument_line(name: str, type: str, default: Any, help: str, bounds: dict[str, float]) -> str:
+    """A field of Args, whose bounds the script checks by the signs in its annotation."""
+    limits = "".join(f', "{SIGNS[bound]} {limit:g}"' for bound, limit in bounds.items())
+    annotation = f"Annotated[{type}{limits}]" if limits else type
+    return f"    {name}: {annotation} = arg({default!r}, {help!r})"
+
+
+def replace_default(line: str, value: Any) -> str:
+    """The line of an argument with another default."""
+    (assignment,) = ast.parse(line.strip()).body
+    assert isinstance(assignment, ast.AnnAssign) and isinstance(assignment.value, ast.Call)
+    assignment.value.args[0] = ast.Constant(value)
+    return "    " + ast.unparse(assignment)
+
+
+def prune(script: str) -> str:
+    """The script without the functions, classes and constants that nothing in it reaches from main or the interface."""
+    tree = ast.parse(script)
+    definitions: dict[str, ast.stmt] = {}
+    used: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            definitions[node.name] = node
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            definitions[node.targets[0].id] = node
+        else:
+            used += names_in(node)
+    reached: set[str] = set()
+    todo = [name for name in (*used, *INTERFACE) if name in definitions]
+    while todo:
+        if (name := todo.pop()) not in reached:
+            reached.add(name)
+            todo += [other for other in names_in(definitions[name]) if other in definitions]
+    lines = script.splitlines(keepends=True)
+    for name, node in definitions.items():
+        if name not in reached:
+            decorators = getattr(node, "decorator_list", [])
+            first = min(node.lineno, *(decorator.lineno for decorator in decorators), node.lineno)
+            lines[first - 1 : node.end_lineno] = [""] * ((node.end_lineno or first) - first + 1)
+    return "".join(lines)
+
+
+def names_in(node: ast.AST) -> list[str]:
+    return [inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)]

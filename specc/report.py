@@ -1,0 +1,177 @@
+"""The text of `specc explain`, `specc answers` and `specc demo`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specc.answers import ASKED, QUESTIONS, answers_to
+from specc.answers.base import Answer, Block
+from specc.problems import nested_block, visible, wanted
+
+if TYPE_CHECKING:
+    from specc.compiler import Compiled
+    from specc.demo import DemoFiles
+    from specc.load import Loaded
+    from specc.spec import Spec
+
+
+def explain(compiled: Compiled) -> str:
+    """What a spec means: its answers, every value in force and where it is from, and what a step costs."""
+    loaded = compiled.loaded
+    sections = {
+        "The five answers": answered(loaded.spec),
+        "Every field, and where its value is from": table(in_force(loaded)),
+        "Numbers that the script takes as arguments": table(arguments(compiled)),
+        "Models in memory": compiled.plan.models,
+        "Forward passes of a step": compiled.plan.passes,
+    }
+    text = "\n\n".join("\n".join([title, *indented(lines)]) for title, lines in sections.items())
+    return f"{heading(loaded.spec)}\n\n{text}"
+
+
+def heading(spec: Spec) -> str:
+    said = [spec.title, spec.cite, spec.claim and f"claimed to be {spec.claim}", spec.target and f"for {spec.target}"]
+    return visible(": ".join([spec.name, *[", ".join(part for part in said if part)] * any(said)]))
+
+
+def answered(spec: Spec) -> list[str]:
+    return table((ASKED[word], answer.name, answer.describe()) for word, answer in spec.answers.items())
+
+
+def in_force(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
+    """Each field of the spec with its value and where that is from."""
+    spec, data = loaded.spec, loaded.source.data
+    for name, value in spec:
+        if not isinstance(value, Block):
+            yield row(name, value, name in data)
+    for name, value in spec:
+        if isinstance(value, Block):
+            yield from of_block(name, value, data.get(name))
+
+
+def of_block(prefix: str, block: Block, given: Any) -> Iterator[tuple[str, str, str]]:
+    """The fields of a block; `given` is what the spec says about it, in any of the forms that the language has."""
+    for name, value in in_order(block):
+        said = name in given if isinstance(given, Mapping) else given is not None and is_said_short(block, name, given)
+        if isinstance(value, Block):
+            yield from of_block(f"{prefix}.{name}", value, given.get(name) if isinstance(given, Mapping) else None)
+        else:
+            yield row(f"{prefix}.{name}", value, said)
+
+
+def in_order(block: Block) -> Iterator[tuple[str, Any]]:
+    """The fields of a block, an answer's own name first."""
+    first = block.discriminator if isinstance(block, Answer) else None
+    yield from sorted(block, key=lambda item: item[0] != first)
+
+
+def is_said_short(block: Block, name: str, given: object) -> bool:
+    """Whether a short form says this field: `baseline: greedy` says `source`, and `clip: [0, 1]` both numbers."""
+    return isinstance(given, list) or (isinstance(block, Answer) and name == block.discriminator)
+
+
+def row(name: str, value: Any, said: bool) -> tuple[str, str, str]:
+    return name, as_yaml(value), "from the spec" if said else "default"
+
+
+def as_yaml(value: Any) -> str:
+    """A value as a spec writes it; `-` where nothing is set."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(as_yaml, value))}]"
+    return f"{value:g}" if isinstance(value, float) else visible(str(value))
+
+
+def arguments(compiled: Compiled) -> Iterator[tuple[str, str, str]]:
+    """The spec's numbers under the names by which the script's command line changes them."""
+    for parameter in compiled.plan.parameters:
+        yield f"--{parameter.argument}", as_yaml(parameter.value), parameter.help
+    defaults = compiled.loaded.spec.defaults
+    for name, value in defaults:
+        if value is not None:
+            yield f"--{name}", as_yaml(value), describe_field(type(defaults), name)
+
+
+def answers() -> str:
+    """The five questions, their answers one line each."""
+    return "\n\n".join("\n".join([f"{word}: {ASKED[word]}", *indented(one_line_each(word))]) for word in QUESTIONS)
+
+
+def one_line_each(question: str) -> list[str]:
+    return table((name, cls.summary()) for name, cls in answers_to(question).items())
+
+
+def answers_of(question: str) -> str:
+    """The answers to one question with their fields: default in brackets, what it takes, what it is for."""
+    parts = [f"{question}: {ASKED[question]}"]
+    for name, cls in answers_to(question).items():
+        parts.append(
+            "\n".join([name, f"  {cls.summary()}.", *indented(fields_of(cls, skip=cls.discriminator), "    ")])
+        )
+    return "\n\n".join(parts)
+
+
+def fields_of(cls: type[Block], skip: str = "") -> Iterator[str]:
+    """The lines about each field, those of nested blocks indented below their own."""
+    for name, info in cls.model_fields.items():
+        if name == skip:
+            continue
+        default = "required" if info.is_required() else f"[{as_yaml(info.default)}]"
+        yield f"{name} {default}: {wanted(info.annotation, info.metadata)}"
+        yield f"  {describe_field(cls, name)}"
+        if (nested := nested_block(info.annotation)) is not None:
+            yield from indented(fields_of(nested))
+
+
+def describe_field(cls: type[Block], name: str) -> str:
+    return " ".join((cls.model_fields[name].description or "").split())
+
+
+def table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """The rows as lines, in columns two spaces apart."""
+    listed = list(rows)
+    widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip() for cells in listed
+    ]
+
+
+def indented(lines: Iterable[str], by: str = "  ") -> list[str]:
+    return [by + line for line in lines]
+
+
+def demo(files: DemoFiles, algorithm: str = "reinforcepp") -> str:
+    """Where the parts of the demo are, and the commands that train on it."""
+    parts = {
+        "policy": files.model,
+        "training prompts": files.train,
+        "held-out prompts": files.heldout,
+        "verifier": files.verifier,
+        "reward model": files.reward_model,
+    }
+    where = table((name, short(path)) for name, path in parts.items() if path is not None)
+    options = {
+        "--model": short(files.model),
+        "--train_data": short(files.train),
+        "--eval_data": short(files.heldout),
+        "--reward": f"{short(files.verifier)}:score",
+        "--output_dir": f"runs/{algorithm}",
+    }
+    given = (f"{key} {shlex.quote(value)}" for key, value in options.items())
+    words = [f"python generated/{algorithm}.py", *given]
+    commands = [f"specc compile {algorithm}", *" \\\n    ".join(words).split("\n")]
+    return "\n".join([*where, "", "To train on it:", "", *indented(commands)])
+
+
+def short(path: Path) -> str:
+    """The path from the current folder where it is inside it."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

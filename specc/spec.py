@@ -1,0 +1,133 @@
+"""The spec: five answers, which responses enter, and the hyperparameters that a paper published."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from specc.answers import QUESTIONS
+from specc.answers.base import Answer, Block, Finding, Parameter, union_of
+from specc.answers.baseline import Baseline
+from specc.answers.kl import KL
+from specc.answers.normalization import Normalization
+from specc.answers.objective import PolicyGradient
+from specc.answers.reward import Reward
+
+if TYPE_CHECKING:
+    AnyReward, AnyKL, AnyBaseline, AnyNormalization, AnyObjective = Reward, KL, Baseline, Normalization, PolicyGradient
+else:
+    AnyReward, AnyKL, AnyBaseline, AnyNormalization, AnyObjective = (union_of(base) for base in QUESTIONS.values())
+
+Verdict = Literal["unbiased", "proportional", "asymptotic", "reweighted", "biased"]
+
+
+def is_name(name: str) -> str:
+    """A name becomes a file name and a word of the docs, so it is a Python identifier."""
+    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
+        raise ValueError("a name is a Python identifier: ASCII letters, digits and _, not starting with a digit")
+    return name
+
+
+class Sampling(Block):
+    """Which responses enter the estimator, and how often each is used."""
+
+    group_size: Annotated[int, Field(ge=1)] = 1
+    """responses sampled for each prompt (G)"""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """temperature of the policy, when sampling and when scoring"""
+    epochs: Annotated[int, Field(ge=1)] = 1
+    """passes over each batch of responses"""
+    minibatches: Annotated[int, Field(ge=1)] = 1
+    """optimizer steps in each pass; the loss is averaged over each minibatch"""
+    mask_truncated: bool = False
+    """leave responses that did not end out of the loss"""
+
+    @property
+    def updates_per_batch(self) -> int:
+        return self.epochs * self.minibatches
+
+
+class Defaults(Block):
+    """Published hyperparameters: they become the defaults of the script's arguments of the same names."""
+
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """peak learning rate of AdamW"""
+    adam_beta1: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """decay of AdamW's first moment"""
+    adam_beta2: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """decay of AdamW's second moment"""
+    weight_decay: Annotated[float, Field(ge=0)] | None = None
+    """AdamW's weight decay"""
+    max_grad_norm: Annotated[float, Field(gt=0)] | None = None
+    """the gradient's norm is clipped to this"""
+    warmup_steps: Annotated[int, Field(ge=0)] | None = None
+    """optimizer steps over which the learning rate rises"""
+    lr_scheduler: Literal["constant", "linear", "cosine"] | None = None
+    """schedule of the learning rate after the warm-up"""
+    steps: Annotated[int, Field(ge=1)] | None = None
+    """training steps, one batch of rollouts each"""
+    prompts_per_step: Annotated[int, Field(ge=1)] | None = None
+    """prompts in each step's batch, over all processes (B)"""
+    max_prompt_length: Annotated[int, Field(ge=1)] | None = None
+    """longest prompt, in tokens"""
+    max_new_tokens: Annotated[int, Field(ge=1)] | None = None
+    """longest response, in tokens"""
+
+
+def short_form(question: str) -> Any:
+    """Reads `baseline: leave_one_out` as `baseline: {source: leave_one_out}`."""
+    discriminator = QUESTIONS[question].discriminator
+    return BeforeValidator(lambda answer: {discriminator: answer} if isinstance(answer, str) else answer)
+
+
+class Spec(Block):
+    """A whole spec, as `algorithms/*.yaml` hold them."""
+
+    specc: Literal[1] = 1
+    """version of the language"""
+    name: Annotated[str, Field(max_length=64), AfterValidator(is_name)]
+    """an identifier; the script is generated/<name>.py"""
+    title: Annotated[str, Field(max_length=200)] | None = None
+    """how the algorithm is called in prose"""
+    cite: Annotated[str, Field(max_length=500)] | None = None
+    """where it was published"""
+    claim: Verdict | None = None
+    """what the author states about the estimator"""
+    target: Annotated[str, Field(max_length=200)] | None = None
+    """what is claimed about, when it is not the spec's own objective"""
+    accept: Annotated[list[str], Field(max_length=100)] = []
+    """warnings that the author has read and means to have"""
+
+    reward: Annotated[AnyReward, short_form("reward")]
+    """where the reward comes from"""
+    kl: Annotated[AnyKL, short_form("kl")]
+    """where the KL goes"""
+    baseline: Annotated[AnyBaseline, short_form("baseline")]
+    """where the baseline comes from"""
+    normalization: Annotated[AnyNormalization, short_form("normalization")]
+    """over what scope the advantage is normalized"""
+    objective: Annotated[AnyObjective, short_form("objective")]
+    """what quantity is optimized"""
+
+    sampling: Sampling = Sampling()
+    """which responses enter, and how often"""
+    defaults: Defaults = Defaults()
+    """published hyperparameters"""
+
+    @property
+    def answers(self) -> dict[str, Answer]:
+        """The five answers, in the order of the signal chain."""
+        return {question: getattr(self, question) for question in QUESTIONS}
+
+    def findings(self) -> Iterator[Finding]:
+        """What the answers say of each other: contradictions, and warnings."""
+        for answer in self.answers.values():
+            yield from answer.check(self)
+
+    def algorithm_parameters(self) -> dict[str, list[Parameter]]:
+        """The numbers of the spec by question, and those of `sampling`."""
+        blocks: dict[str, Block] = {**self.answers, "sampling": self.sampling}
+        return {name: list(block.parameters()) for name, block in blocks.items()}

@@ -1,0 +1,1 @@
+"""No baseline: the advantage is the return."""

@@ -1,0 +1,1 @@
+"""No KL: there is no reference policy."""

@@ -1,0 +1,10 @@
+"""Normalization: the mean return of the batch."""
+
+from torch import Tensor
+
+from templates.sections.statistics import masked_mean
+
+
+def scale(returns: Tensor, valid: Tensor, *, epsilon: float) -> Tensor:
+    """The mean of the whole batch's returns, plus epsilon. [B, G, ...] -> [1, 1, ...]."""
+    return masked_mean(returns, valid, tuple(range(returns.ndim))) + epsilon

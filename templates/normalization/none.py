@@ -1,0 +1,1 @@
+"""No normalization: the advantage stays in the units of the reward."""

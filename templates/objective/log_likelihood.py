@@ -1,0 +1,8 @@
+"""Objective: A log pi, without an importance ratio."""
+
+from torch import Tensor
+
+
+def surrogate(logprobs: Tensor, advantages: Tensor) -> Tensor:
+    """A log pi, whose gradient is A grad log pi (Williams 1992). [rows, T]."""
+    return advantages * logprobs

@@ -1,0 +1,8 @@
+"""Importance ratio of each token."""
+
+from torch import Tensor
+
+
+def importance_ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
+    """pi / pi_old of each token. [rows, T] -> [rows, T]."""
+    return (logprobs - old_logprobs).exp()

@@ -1,0 +1,8 @@
+"""Objective: the importance ratio, unclipped."""
+
+from torch import Tensor
+
+
+def surrogate(ratio: Tensor, advantages: Tensor) -> Tensor:
+    """A pi / pi_old. [rows, T]."""
+    return ratio * advantages

@@ -1,0 +1,46 @@
+"""Reward: a reward model that scores the responses."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from templates.sections.data import stop
+
+
+class Scorer:
+    """The reward model of a checkpoint: one number for a prompt and a response.
+
+    It reads them with its own tokenizer: chat messages through its template, text as it is, with its EOS where the response
+    ended.
+    """
+
+    def __init__(self, reward_model: str, device: torch.device, dtype: torch.dtype) -> None:
+        if Path(reward_model).exists() and not (Path(reward_model) / "config.json").is_file():
+            stop(f"--reward_model: {reward_model} is no checkpoint, it has no config.json")
+        try:
+            self.tokenizer = AutoTokenizer.from_pretrained(reward_model)
+            self.model = AutoModelForSequenceClassification.from_pretrained(reward_model, dtype=dtype).to(device).eval()
+        except (OSError, ValueError) as error:
+            stop(f"--reward_model: cannot load {reward_model} ({str(error).splitlines()[0]})")
+        if self.model.config.num_labels != 1:
+            stop(f"--reward_model: {reward_model} gives {self.model.config.num_labels} numbers a response; one is needed")
+        self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
+        self.model.config.pad_token_id = self.tokenizer.pad_token_id
+
+    def text(self, prompt: str | list[dict[str, str]], completion: str, ended: bool) -> str:
+        """What the reward model reads."""
+        if isinstance(prompt, str):
+            return prompt + completion + (self.tokenizer.eos_token or "") * ended
+        return self.tokenizer.apply_chat_template([*prompt, {"role": "assistant", "content": completion}], tokenize=False)
+
+    @torch.no_grad()
+    def __call__(self, rows: list[dict[str, Any]], completions: list[str], ended: list[bool]) -> list[float]:
+        """One score a completion."""
+        texts = [self.text(row["prompt"], c, e) for row, c, e in zip(rows, completions, ended, strict=True)]
+        scores: list[float] = []
+        for start in range(0, len(texts), 64):
+            batch = self.tokenizer(texts[start : start + 64], padding=True, return_tensors="pt").to(self.model.device)
+            scores += self.model(**batch).logits[:, 0].float().tolist()
+        return scores

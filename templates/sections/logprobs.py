@@ -1,0 +1,124 @@
+"""Log-probs: the policy's probabilities of the tokens that were sampled."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+from templates.sections.data import stop
+from templates.sections.rollouts import Responses, position_ids
+
+CHUNK = 1024  # tokens whose logits are in memory at a time
+
+
+class Packed(NamedTuple):
+    """Prompts and their responses as the rows of a forward pass."""
+
+    ids: Tensor  # [rows, S]
+    positions: Tensor  # [rows, S]
+    attention: Tensor  # which positions are seen: bool [rows, S], or [rows, 1, S, S] where responses share a prompt
+    before: Tensor  # flat position from which each response token is predicted [B, G, T]
+
+
+def pack(ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, shared: bool) -> Packed:
+    """One row a prompt, which its responses share, kept apart by the attention mask; or one row a response."""
+    (B, G, T), P = tokens_BGT.shape, ids_BP.shape[1]
+    device, inputs_BGT = ids_BP.device, tokens_BGT[..., :-1]  # no token is predicted from a response's last position
+    if not shared:
+        ids = torch.cat([ids_BP.repeat_interleave(G, dim=0), inputs_BGT.flatten(0, 1)], dim=1)
+        mask = torch.cat([mask_BP.repeat_interleave(G, dim=0), torch.ones_like(inputs_BGT.flatten(0, 1)).bool()], dim=1)
+        before = torch.arange(B * G, device=device)[:, None] * ids.shape[1] + torch.arange(P - 1, P - 1 + T, device=device)
+        return Packed(ids, position_ids(mask), mask, before.view(B, G, T))
+    ids = torch.cat([ids_BP, inputs_BGT.flatten(1)], dim=1)
+    S = ids.shape[1]
+    continued_BGT = mask_BP.sum(1)[:, None, None] + torch.arange(T - 1, device=device).expand(B, G, T - 1)
+    positions = torch.cat([position_ids(mask_BP), continued_BGT.flatten(1)], dim=1)
+    seen = torch.zeros(B, S, S, dtype=torch.bool, device=device)
+    seen[:, :, :P] = mask_BP[:, None]
+    seen[:, :P, :P] &= torch.ones(P, P, dtype=torch.bool, device=device).tril()
+    causal = torch.ones(T - 1, T - 1, dtype=torch.bool, device=device).tril()
+    seen[:, P:, P:] = torch.block_diag(*[causal] * G) if T > 1 else False
+    seen |= torch.eye(S, dtype=torch.bool, device=device)  # a pad sees itself: an empty row of attention is undefined
+    before_GT = P - 1 + torch.arange(T, device=device) + torch.arange(G, device=device)[:, None] * (T - 1)
+    before_GT[:, 0] = P - 1
+    return Packed(ids, positions, seen[:, None], torch.arange(B, device=device)[:, None, None] * S + before_GT)
+
+
+def sharing_pays(prompt: int, group_size: int, response: int, hidden: int) -> bool:
+    """Whether one row for prompt and all responses is cheaper than a row each: its attention is over the whole row.
+
+    A token costs about 6 x hidden in the linear layers and the row's length in attention, both times 4 x hidden.
+    """
+    row, alone = prompt + group_size * response, prompt + response
+    return row * (6 * hidden + row) < group_size * alone * (6 * hidden + alone)
+
+
+class Policy(nn.Module):
+    """A language model that answers with log-probs; its logits exist for CHUNK tokens at a time."""
+
+    def __init__(self, model: PreTrainedModel, temperature: float, shared: bool) -> None:
+        super().__init__()
+        self.model, self.temperature, self.shared = model, temperature, shared
+
+    def forward(self, ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, mask_BGT: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probs of the tokens at the sampling temperature, and entropies in nats, both [B, G, T] and 0 off the mask."""
+        (_, G, T), P = tokens_BGT.shape, ids_BP.shape[1]
+        shared = self.shared and sharing_pays(P, G, T, self.model.config.get_text_config().hidden_size)
+        rows = pack(ids_BP, mask_BP, tokens_BGT, shared)
+        hidden = self.model.base_model(
+            rows.ids, attention_mask=rows.attention, position_ids=rows.positions, use_cache=False
+        ).last_hidden_state
+        hidden, targets = hidden.flatten(0, 1)[rows.before[mask_BGT]], tokens_BGT[mask_BGT]
+        chunks = list(zip(hidden.split(CHUNK), targets.split(CHUNK), strict=True))
+        if torch.is_grad_enabled() and len(chunks) > 1:
+            parts = [checkpoint(self.score, h, target, use_reentrant=False) for h, target in chunks]
+        else:
+            parts = [self.score(h, target) for h, target in chunks]
+        logprobs, entropies = (torch.cat(part) for part in zip(*parts, strict=True))
+        blank = logprobs.new_zeros(mask_BGT.shape)
+        return blank.masked_scatter(mask_BGT, logprobs), blank.masked_scatter(mask_BGT, entropies)
+
+    def score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probs of the targets and entropies, in float32. [N, H], [N] -> [N], [N]."""
+        logits, config = self.model.get_output_embeddings()(hidden).float(), self.model.config.get_text_config()
+        logits = logits * getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
+        if cap := getattr(config, "final_logit_softcapping", None):
+            logits = cap * torch.tanh(logits / cap)
+        logprobs = (logits / self.temperature).log_softmax(-1)
+        entropies = -(logprobs.exp() * logprobs).sum(-1)
+        return logprobs.gather(-1, targets[:, None]).squeeze(-1), entropies
+
+
+@torch.no_grad()
+def probe_sharing(model: PreTrainedModel) -> bool:
+    """Whether the model can compute a prompt once for several responses, found by trying it on a few tokens.
+
+    Stops the run when its log-probs differ from the model's own logits even with a row for each response.
+    """
+    ids = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]], device=model.device)
+    mask = torch.tensor([[False, True, True, True], [True] * 4], device=model.device)
+    tokens = torch.arange(12, device=model.device).view(2, 2, 3) % model.config.get_text_config().vocab_size
+    rows = pack(ids, mask, tokens, shared=False)
+    logits = model(rows.ids, attention_mask=rows.attention, position_ids=rows.positions, use_cache=False).logits
+    right = logits.float().flatten(0, 1)[rows.before].log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
+
+    def differs(shared: bool) -> bool:
+        policy = Policy(model, temperature=1.0, shared=shared)
+        try:
+            logprobs, _ = policy(ids, mask, tokens, torch.ones_like(tokens).bool())
+        except (RuntimeError, ValueError, TypeError, IndexError):
+            return True  # the model does not take such a mask
+        return not torch.allclose(logprobs, right, atol=1e-3 if right.dtype == torch.float32 else 0.1)
+
+    if differs(shared=False):
+        stop("this model does more to its logits than its head does, and Policy.score would have to do it too")
+    return not differs(shared=True)
+
+
+@torch.no_grad()
+def token_logprobs(policy: nn.Module, responses: Responses, at_once: int) -> Tensor:
+    """Log-probs of all response tokens [B, G, T], `at_once` prompts at a time."""
+    parts = zip(*(x.split(at_once) for x in responses[:4]), strict=True)
+    return torch.cat([policy(*part)[0] for part in parts])

@@ -1,0 +1,74 @@
+"""Models: the process's place among the others, the policy, and the memory that the run needs."""
+
+import os
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from templates.sections.arguments import Args
+from templates.sections.data import stop
+
+
+def start(args: Args) -> Accelerator:
+    """The accelerator, with bf16 settled, and a stop where the launch would train processes alone or unevenly."""
+    if args.bf16 is None:
+        args.bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    accelerator = Accelerator(
+        mixed_precision="bf16" if args.bf16 else "no",
+        log_with=[name for name in args.report_to.split(",") if name],
+        project_dir=args.output_dir,
+    )
+    launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
+    if launched != world:
+        stop(f"{launched} processes were launched and accelerate sees {world}: each would train alone. Use accelerate launch")
+    if args.prompts_per_step % (world * args.minibatches):
+        stop(f"--prompts_per_step {args.prompts_per_step} does not divide into {world} processes x {args.minibatches} minibatches")
+    Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+    return accelerator
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The policy's tokenizer, with a pad token."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        stop(f"--model: cannot load a tokenizer from {name} ({str(error).splitlines()[0]})")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
+    """The policy in float32 and the ids that end its responses; without dropout, whose noise would be taken for a ratio."""
+    try:
+        config = AutoConfig.from_pretrained(name)
+        for key, value in config.to_dict().items():
+            if isinstance(value, float) and ("dropout" in key or key.endswith("pdrop")):
+                setattr(config, key, 0.0)
+        model = AutoModelForCausalLM.from_pretrained(name, config=config, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        stop(f"--model: cannot load {name} ({str(error).splitlines()[0]})")
+    ends = model.generation_config.eos_token_id if model.generation_config.eos_token_id is not None else config.eos_token_id
+    eos_ids = ends if isinstance(ends, list) else [ends]
+    if None in eos_ids:
+        stop(f"--model: {name} has no eos_token_id in its configuration, so no response could end")
+    model.generation_config = GenerationConfig()  # what the checkpoint says of top_k or top_p is not the policy's
+    return model, eos_ids
+
+
+def memory_needed(model: PreTrainedModel, frozen: dict[str, torch.nn.Module]) -> str:
+    """What the weights, the gradients and Adam's moments of the run take, in words; activations come on top."""
+    trained = sum(p.numel() for p in model.parameters())
+    sizes = {"policy": 4 * trained, "its gradients": 4 * trained, "Adam's moments": 8 * trained}
+    sizes |= {name: sum(p.numel() * p.element_size() for p in module.parameters()) for name, module in frozen.items()}
+    each = ", ".join(f"{name} {size / 1e9:.2f}" for name, size in sizes.items())
+    return f"{trained / 1e6:.1f} M parameters; memory before activations {sum(sizes.values()) / 1e9:.2f} GB ({each})"
