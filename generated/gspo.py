@@ -157,8 +157,6 @@ def masked_std(values: Tensor, mask: Tensor, dim: int | tuple[int, ...], ddof: i
 
 
 # -------- 1. reward: where does the reward come from? -----------------------------------------------------------------
-
-
 # A function of yours that scores each response: `--reward file.py:function`.
 
 
@@ -211,14 +209,10 @@ class Scorer:
 
 
 # -------- 2. kl: where does the KL go? --------------------------------------------------------------------------------
-
-
 # No KL: nothing holds the policy near a reference, and no reference model is in memory.
 
 
 # -------- 3. baseline: where does the baseline come from? -------------------------------------------------------------
-
-
 # The mean return of the prompt's group, the response's own included.
 
 
@@ -228,19 +222,16 @@ def baseline(returns_BG: Tensor, scored_BG: Tensor) -> Tensor:
 
 
 # -------- 4. normalization: over what scope is the advantage normalized? ----------------------------------------------
-
-
 # Divided by the std of the prompt's group, each response counting once.
 
 
 def scale(advantages: Tensor, valid: Tensor, *, ddof: int, epsilon: float) -> Tensor:
-    """The standard deviation of each group's advantages, plus epsilon. [B, G, ...] -> [B, 1, ...]."""
-    return masked_std(advantages, valid, tuple(range(1, advantages.ndim)), ddof) + epsilon
+    """The std of each group's advantages, plus epsilon; 1 where nothing varies. [B, G, ...] -> [B, 1, ...]."""
+    std = masked_std(advantages, valid, tuple(range(1, advantages.ndim)), ddof)
+    return torch.where(std > 0, std + epsilon, 1.0)
 
 
 # -------- 5. objective: what quantity is optimized? -------------------------------------------------------------------
-
-
 # Sequence advantage times the sequence mean ratio, clip, seq mean token mean.
 
 
@@ -325,77 +316,6 @@ def count_clipped(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, ma
     return torch.stack(
         [(where & mask).sum() for where in clipped(ratio, advantages, low=hp.clip_low, high=hp.clip_high)]
     )
-
-
-# -------- Data --------------------------------------------------------------------------------------------------------
-
-
-def stop(message: str) -> NoReturn:
-    """Ends the run with one sentence that says what is wrong."""
-    raise SystemExit(f"error: {message}")
-
-
-def load_rows(source: str, argument: str) -> list[dict[str, Any]]:
-    """The rows of a JSONL file or of a Hugging Face dataset (an id, `id:split`, or a folder), each with a `prompt`."""
-    if Path(source).is_file():
-        rows = []
-        for number, line in enumerate(Path(source).read_text(encoding="utf-8").splitlines(), start=1):
-            try:
-                rows += [json.loads(line)] if line.strip() else []
-            except json.JSONDecodeError as error:
-                stop(f"--{argument}: {source}:{number} is not a line of JSON ({error.msg})")
-    elif source.endswith((".jsonl", ".json")):
-        stop(f"--{argument}: there is no file {source}")
-    else:
-        from datasets import DatasetDict, load_dataset, load_from_disk
-
-        name, _, split = source.partition(":")
-        try:
-            data = load_from_disk(name) if (Path(name) / "dataset_info.json").exists() else load_dataset(name)
-        except Exception as error:  # the library's own errors say what is wrong, and there are many kinds
-            stop(f"--{argument}: cannot load the dataset {name} ({error})")
-        if isinstance(data, DatasetDict):
-            data = data.get(split or "train") or stop(f"--{argument}: {name} has the splits {', '.join(data)}")
-        rows = data.to_list()
-    for number, row in enumerate(rows, start=1):
-        if not (isinstance(row, dict) and isinstance(row.get("prompt"), str | list)):
-            stop(f"--{argument}: row {number} of {source} has no column `prompt` with text or chat messages")
-    return rows or stop(f"--{argument}: {source} has no rows")
-
-
-def tokenize(rows: list[dict[str, Any]], tokenizer: PreTrainedTokenizerBase, longest: int) -> list[dict[str, Any]]:
-    """Adds `ids` to the rows, the prompt's tokens, and leaves out the prompts that are longer than `longest` tokens."""
-    kept = []
-    for row in rows:
-        if isinstance(row["prompt"], str):
-            ids = tokenizer(row["prompt"])["input_ids"]
-        else:
-            text = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
-            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        kept += [{**row, "ids": ids}] if 0 < len(ids) <= longest else []
-    if len(kept) < len(rows):
-        print(
-            f"{len(rows) - len(kept)} of {len(rows)} prompts are empty or longer than {longest} tokens and are left out"
-        )
-    return kept or stop(f"no prompt has at most --max_prompt_length = {longest} tokens")
-
-
-def pad_left(rows: list[dict[str, Any]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The rows' prompts as one left-padded batch of ids and its mask, both [B, P]."""
-    longest = max(len(row["ids"]) for row in rows)
-    ids = [[pad] * (longest - len(row["ids"])) + row["ids"] for row in rows]
-    mask = [[False] * (longest - len(row["ids"])) + [True] * len(row["ids"]) for row in rows]
-    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
-
-
-def rows_of_step(rows: list[dict[str, Any]], step: int, count: int, seed: int) -> list[dict[str, Any]]:
-    """The `count` rows of a step: every epoch is a permutation of its own, so a step's rows depend on nothing else."""
-    first, chosen = step * count, []
-    while len(chosen) < count:
-        epoch, start = divmod(first + len(chosen), len(rows))
-        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed + epoch)).tolist()
-        chosen += [rows[i] for i in order[start : start + count - len(chosen)]]
-    return chosen
 
 
 # -------- Rollouts ----------------------------------------------------------------------------------------------------
@@ -609,6 +529,77 @@ def row_selector(part: Tensor, counts_BG: Tensor, mask_BGT: Tensor) -> Callable[
 def as_rows(*values_BGT: Tensor | None) -> list[Tensor | None]:
     """[b, g, T] -> [b g, T], for what is there."""
     return [None if values is None else values.flatten(0, 1) for values in values_BGT]
+
+
+# -------- Data --------------------------------------------------------------------------------------------------------
+
+
+def stop(message: str) -> NoReturn:
+    """Ends the run with one sentence that says what is wrong."""
+    raise SystemExit(f"error: {message}")
+
+
+def load_rows(source: str, argument: str) -> list[dict[str, Any]]:
+    """The rows of a JSONL file or of a Hugging Face dataset (an id, `id:split`, or a folder), each with a `prompt`."""
+    if Path(source).is_file():
+        rows = []
+        for number, line in enumerate(Path(source).read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                rows += [json.loads(line)] if line.strip() else []
+            except json.JSONDecodeError as error:
+                stop(f"--{argument}: {source}:{number} is not a line of JSON ({error.msg})")
+    elif source.endswith((".jsonl", ".json")):
+        stop(f"--{argument}: there is no file {source}")
+    else:
+        from datasets import DatasetDict, load_dataset, load_from_disk
+
+        name, _, split = source.partition(":")
+        try:
+            data = load_from_disk(name) if (Path(name) / "dataset_info.json").exists() else load_dataset(name)
+        except Exception as error:  # the library's own errors say what is wrong, and there are many kinds
+            stop(f"--{argument}: cannot load the dataset {name} ({error})")
+        if isinstance(data, DatasetDict):
+            data = data.get(split or "train") or stop(f"--{argument}: {name} has the splits {', '.join(data)}")
+        rows = data.to_list()
+    for number, row in enumerate(rows, start=1):
+        if not (isinstance(row, dict) and isinstance(row.get("prompt"), str | list)):
+            stop(f"--{argument}: row {number} of {source} has no column `prompt` with text or chat messages")
+    return rows or stop(f"--{argument}: {source} has no rows")
+
+
+def tokenize(rows: list[dict[str, Any]], tokenizer: PreTrainedTokenizerBase, longest: int) -> list[dict[str, Any]]:
+    """Adds `ids` to the rows, the prompt's tokens, and leaves out the prompts that are longer than `longest` tokens."""
+    kept = []
+    for row in rows:
+        if isinstance(row["prompt"], str):
+            ids = tokenizer(row["prompt"])["input_ids"]
+        else:
+            text = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        kept += [{**row, "ids": ids}] if 0 < len(ids) <= longest else []
+    if len(kept) < len(rows):
+        print(
+            f"{len(rows) - len(kept)} of {len(rows)} prompts are empty or longer than {longest} tokens and are left out"
+        )
+    return kept or stop(f"no prompt has at most --max_prompt_length = {longest} tokens")
+
+
+def pad_left(rows: list[dict[str, Any]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The rows' prompts as one left-padded batch of ids and its mask, both [B, P]."""
+    longest = max(len(row["ids"]) for row in rows)
+    ids = [[pad] * (longest - len(row["ids"])) + row["ids"] for row in rows]
+    mask = [[False] * (longest - len(row["ids"])) + [True] * len(row["ids"]) for row in rows]
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+
+
+def rows_of_step(rows: list[dict[str, Any]], step: int, count: int, seed: int) -> list[dict[str, Any]]:
+    """The `count` rows of a step: every epoch is a permutation of its own, so a step's rows depend on nothing else."""
+    first, chosen = step * count, []
+    while len(chosen) < count:
+        epoch, start = divmod(first + len(chosen), len(rows))
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed + epoch)).tolist()
+        chosen += [rows[i] for i in order[start : start + count - len(chosen)]]
+    return chosen
 
 
 # -------- Models and checkpoints --------------------------------------------------------------------------------------

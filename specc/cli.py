@@ -38,7 +38,7 @@ class Commands(click.Group):
 def echo_problems(problems: Iterable[Problem]) -> None:
     """The problems on stderr, in colour where that is a terminal."""
     if text := render(problems, color=sys.stderr.isatty() and not os.environ.get("NO_COLOR")):
-        click.echo(text + "\n", err=True)
+        click.echo(text, err=True)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -83,7 +83,8 @@ def compile(specs: tuple[str, ...], output: str | None, check: bool, strict: boo
         raise SpecError(as_errors(warnings))
     echo_problems(warnings)
     if output == "-":
-        click.get_binary_stream("stdout").write(compiled[0].script.encode())
+        sys.stdout.buffer.write(compiled[0].script.encode())
+        sys.stdout.flush()
         return
     paths = paths_for(compiled, output)
     targets = [Target(*parts) for parts in zip(specs, compiled, paths, strict=True)]
@@ -131,11 +132,10 @@ class Target:
 
     @property
     def current(self) -> str | None:
-        """What the file holds now; None when there is none."""
-        try:
-            return self.path.read_bytes().decode("utf-8", "replace")
-        except FileNotFoundError:
+        """What the file holds now; None when there is none, or a pipe or a device."""
+        if not self.path.is_file() and not self.path.is_dir():
             return None
+        return self.path.read_bytes().decode("utf-8", "replace")
 
 
 def paths_for(compiled: Sequence[Compiled], output: str | None) -> list[Path]:
@@ -187,10 +187,10 @@ def failing_for(path: Path, done: str) -> Iterator[None]:
 
 def write(path: Path, text: str) -> None:
     """Writes the whole file or nothing: a reader never sees a part of it. A link keeps pointing where it points."""
-    path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file() and not path.is_dir():  # a pipe or a device cannot be replaced
         path.write_text(text, encoding="utf-8", newline="\n")
         return
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~current_umask()
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from specc.answers.base import Finding
+from specc.plan import Plan
 from specc.problems import Problem, SpecError, closest, from_finding, from_validation, shown
 from specc.source import Source, read_source
 from specc.spec import Spec
@@ -32,7 +34,7 @@ def check(source: Source) -> Loaded:
         spec = Spec.model_validate(source.data)
     except ValidationError as error:
         raise SpecError([*source.problems, *from_validation(error, source)]) from None
-    found = [*source.problems, *(from_finding(finding, source) for finding in spec.findings())]
+    found = [*source.problems, *(from_finding(finding, source) for finding in findings_of(spec))]
     warnings = [problem for problem in found if problem.warning]
     errors = [problem for problem in found if not problem.warning]
     kept = [warning for warning in warnings if warning.slug not in spec.accept]
@@ -40,6 +42,12 @@ def check(source: Source) -> Loaded:
     if errors:
         raise SpecError([*errors, *kept])
     return Loaded(spec, source, kept)
+
+
+def findings_of(spec: Spec) -> list[Finding]:
+    """What the answers say of each other; and, where they do not contradict each other, what the plan says of them."""
+    found = list(spec.findings())
+    return found if any(not finding.warning for finding in found) else [*found, *Plan(spec).findings()]
 
 
 def unused(spec: Spec, source: Source, errors: list[Problem], occurring: set[str]) -> list[Problem]:

@@ -61,7 +61,7 @@ def not_found(given: str) -> Exception:
     names = algorithm_names()
     near = closest(Path(given).stem, names)
     siblings = sorted(other.name for other in Path(given).parent.glob("*.yaml")) if "/" in given else []
-    sibling = closest(Path(given).name, siblings)
+    sibling = closest(Path(given).name, siblings, cutoff=0.8)
     if sibling:
         help = f"did you mean {Path(given).parent / sibling}?"
     elif near:

@@ -104,6 +104,11 @@ class Plan:
         return next(iter(self.fragments["objective"][0].functions))
 
     @property
+    def returns_of_responses(self) -> str:
+        """The returns of whole responses, which are those of their first tokens."""
+        return "returns_BGT[..., 0]" if self.token_level else "returns_BG"
+
+    @property
     def kl_in_reward(self) -> bool:
         return self.spec.kl.in_reward
 

@@ -152,13 +152,13 @@ def listed(names: Iterable[str], last: str = "or") -> str:
     return f" {last} ".join([", ".join(every[:-1]), every[-1]]) if len(every) > 1 else "".join(every)
 
 
-def closest(word: object, names: Iterable[str]) -> str | None:
-    """The name that was probably meant."""
+def closest(word: object, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The name that was probably meant; `cutoff` is difflib's, 1 for the same letters only."""
     plain = {name: name for name in names}
     wanted = re.sub(r"[\s-]+", "_", str(word).strip().lower())
     if wanted in plain:
         return wanted
-    return next(iter(difflib.get_close_matches(wanted, plain, n=1, cutoff=0.6)), None)
+    return next(iter(difflib.get_close_matches(wanted, plain, n=1, cutoff=cutoff)), None)
 
 
 def wanted(annotation: Any, metadata: Iterable[Any] = ()) -> str:
@@ -271,6 +271,8 @@ def from_validation(error: ValidationError, source: Source) -> list[Problem]:
 
 def to_mark(wrong: Wrong) -> tuple[Loc, bool]:
     """What of the file an error points at, and whether it is the key."""
+    if wrong.kind == "union_tag_invalid" and isinstance(wrong.data[str(wrong.loc[0])], dict):
+        return (*wrong.loc, discriminator_of(wrong)), False
     if wrong.kind == "union_tag_not_found" and (key := misspelt_discriminator(wrong)) is not None:
         return (*wrong.loc, key), True
     return wrong.loc, wrong.kind in ("extra_forbidden", "missing")
@@ -278,13 +280,9 @@ def to_mark(wrong: Wrong) -> tuple[Loc, bool]:
 
 def from_finding(finding: Finding, source: Source) -> Problem:
     """What an answer says about the rest of the spec, with its place."""
-    place = source.place(finding_place(finding.loc, source))
+    loc, _ = in_data(finding.loc, source.data)  # of a field that is left at its default, the block
+    place = source.place(loc)
     return Problem(finding.slug, finding.what, finding.why, finding.help, place, finding.warning, source)
-
-
-def finding_place(loc: Loc, source: Source) -> Loc:
-    """A finding may be about a field that the file leaves at its default; then its last part is not in the data."""
-    return in_data(loc, source.data, keep_last=True)[0]
 
 
 def in_file(details: Any, source: Source) -> Wrong:
@@ -401,12 +399,12 @@ def unknown_key(wrong: Wrong, meant: Loc | None) -> Says:
     homes = homes_of(wrong.field, besides=wrong.block)
     if meant is not None:
         help = f"did you mean `{meant[-1]}`?"
+    elif ":" in wrong.field:
+        help = f"put a space after the colon: {shown(wrong.field.replace(':', ': ', 1))}"
     elif homes:
         help = f"`{wrong.field}` is a field of {listed(homes[:NAMES_AT_MOST])}: move it there, or remove it"
     elif (near := closest(wrong.field, fields)) is not None:
         help = f"did you mean `{near}`?"
-    elif ":" in wrong.field:
-        help = f"put a space after the colon: {wrong.field.replace(':', ': ', 1)}"
     else:
         help = "remove it"
     return Says("unknown-key", f"{owner} has no field {shown(wrong.field)}", why, help)
@@ -484,19 +482,11 @@ def unknown_answer(wrong: Wrong) -> Says:
     given = given.get(discriminator) if isinstance(given, dict) else given
     why = f'a spec answers "{ASKED[question]}" with one of {", ".join(names)}'
     if not isinstance(given, str):
-        what = f"{shown(given)} is not an answer to `{question}`"
-        return Says("unknown-answer", what, why, empty_answer(question, given))
+        what = f"`{question}` is empty" if given is None else f"{shown(given)} is not an answer to `{question}`"
+        return Says("unknown-answer", what, why, f"write `{question}: {next(iter(names))}`, or another of them")
     near = closest(given, names)
     help = f"did you mean `{near}`?" if near else f"choose one of them; `specc answers {question}` says what each is"
     return Says("unknown-answer", f"there is no {question} called {shown(given)}", why, help)
-
-
-def empty_answer(question: str, given: object) -> str:
-    from specc.answers import answers_to
-
-    names = list(answers_to(question))
-    example = closest("none", names) if given in (None, False) else None
-    return f"write `{question}: {example or names[0]}`, or another of them"
 
 
 def no_answer(wrong: Wrong) -> Says:
@@ -510,7 +500,9 @@ def no_answer(wrong: Wrong) -> Says:
     if (near := misspelt_discriminator(wrong)) is not None:
         help = f"did you mean `{discriminator}` in place of {shown(near)}?"
     else:
-        help = f"add `{discriminator}: ...` with one of {', '.join(fitting or names)}"
+        fits = fitting or list(names)
+        help = f"add `{discriminator}: {fits[0] if len(fits) == 1 else '...'}`"
+        help += f" with one of {', '.join(fits)}" if len(fits) > 1 else ""
     return Says(
         "missing-answer",
         f"`{question}` has fields and does not say which answer they are of",
@@ -519,11 +511,14 @@ def no_answer(wrong: Wrong) -> Says:
     )
 
 
-def misspelt_discriminator(wrong: Wrong) -> str | None:
+def discriminator_of(wrong: Wrong) -> str:
     from specc.answers import QUESTIONS
 
-    discriminator = QUESTIONS[str(wrong.loc[0])].discriminator
-    return next((key for key in wrong.value if closest(key, [discriminator])), None)
+    return QUESTIONS[str(wrong.loc[0])].discriminator
+
+
+def misspelt_discriminator(wrong: Wrong) -> str | None:
+    return next((key for key in wrong.value if closest(key, [discriminator_of(wrong)])), None)
 
 
 def wrong_type(wrong: Wrong) -> Says:
@@ -598,7 +593,8 @@ def is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def out_of_range(wrong: Wrong) -> Says:
-    what = f"{wrong.dotted} is {shown(wrong.value, quote='')}, and must be {wrong.takes}"
+    needed = "finite" if wrong.kind == "finite_number" else wrong.takes
+    what = f"{wrong.dotted} is {shown(wrong.value, quote='')}, and must be {needed}"
     return Says("out-of-range", what, wrong.meaning, f"write {wrong.takes}")
 
 

@@ -103,7 +103,8 @@ def call(plan: Plan, name: str, bindings: dict[str, str]) -> str:
 
     A new fragment needs no change here: it gets what it names.
     """
-    question, function = plan.functions[name]
+    shared = read_fragment("sections", "running").functions
+    question, function = plan.functions.get(name) or ("normalization", shared[name])
     known = {"greedy_rewards_B": "rollouts.greedy_rewards_B", "state": "rollouts.state"}
     known |= {argument: f"args.{argument}" for argument in plan.reward_arguments} | bindings
     numbers = plan.question_parameters[question]

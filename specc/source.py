@@ -221,15 +221,18 @@ class Builder:
             # What is not closed, or is no key, is where the parser began, not where it gave up.
             began = re.search(r"stream end|end of stream|could not find expected ':'", str(error.problem))
             mark = error.context_mark if began and error.context_mark else error.problem_mark
-            self.refuse_syntax(str(error.problem or error.context), str(error.context or ""), mark)
-        except Exception as error:
+            self.refuse_syntax(error, mark)
+        except Exception as failure:
             # The parser lets a few of Python's own errors through, e.g. OverflowError for "\UFFFFFFFF".
-            self.refuse_syntax(f"the YAML parser stopped with {type(error).__name__}", "", None)
+            self.refuse_syntax(MarkedYAMLError(problem=f"{type(failure).__name__} in the YAML parser"), None)
 
-    def refuse_syntax(self, problem: str, context: str, mark: StringMark | None) -> NoReturn:
-        at = mark.index if mark is not None else self.reached
-        slug, what, why, help = syntax(problem, context, self.source.text[at : at + 1])
-        refuse(self.source, slug, what, why, help, self.source.place_at(at))
+    def refuse_syntax(self, error: MarkedYAMLError, mark: StringMark | None) -> NoReturn:
+        slug, what, why, help = syntax(str(error.problem or error.context), str(error.context or ""))
+        place = self.source.place_at(mark.index if mark is not None else self.reached)
+        opened = error.context_mark
+        if opened is not None and "flow" in str(error.context) and opened.line + 1 < place.line:
+            why += f"; it was opened on line {opened.line + 1}"
+        refuse(self.source, slug, what, why, help, place)
 
     def refuse_empty(self) -> NoReturn:
         refuse(
@@ -344,7 +347,11 @@ class Builder:
     def take_value(self, event: NodeEvent) -> None:
         loc = self.stack[-1].next_loc() if self.stack else ()
         self.check_node(event, loc)
-        self.source.values.setdefault(loc, self.source.place_at(event.start_mark.index, event.end_mark.index))
+        place = self.source.place_at(event.start_mark.index, event.end_mark.index)
+        if isinstance(event, ScalarEvent) and event.start_mark.index == event.end_mark.index:
+            # Nothing is written, and the parser is at the next thing already.
+            place = self.source.keys.get(loc, place)
+        self.source.values.setdefault(loc, place)
         if isinstance(event, MappingStartEvent | SequenceStartEvent):
             self.open(event, loc)
         elif not self.stack:
@@ -549,7 +556,7 @@ SYNTAX = [
 ]
 
 
-def syntax(problem: str, context: str, character: str) -> tuple[str, str, str, str]:
+def syntax(problem: str, context: str) -> tuple[str, str, str, str]:
     """Slug, what, why and help for an error of the YAML parser."""
     for says, within, slug, what, why, help in SYNTAX:
         if says in problem and within in context:

@@ -17,7 +17,11 @@ from specc.answers.objective import PolicyGradient
 from specc.answers.reward import Reward
 
 if TYPE_CHECKING:
-    AnyReward, AnyKL, AnyBaseline, AnyNormalization, AnyObjective = Reward, KL, Baseline, Normalization, PolicyGradient
+    AnyReward = Reward
+    AnyKL = KL
+    AnyBaseline = Baseline
+    AnyNormalization = Normalization
+    AnyObjective = PolicyGradient
 else:
     AnyReward, AnyKL, AnyBaseline, AnyNormalization, AnyObjective = (union_of(base) for base in QUESTIONS.values())
 

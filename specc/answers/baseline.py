@@ -22,6 +22,8 @@ class Baseline(Answer):
 
     reads_returns: ClassVar[bool] = True
     """whether it is computed from the returns of this batch"""
+    one_number: ClassVar[bool] = False
+    """whether it is the same for every response of the batch"""
 
 
 class NoBaseline(Baseline):
@@ -36,6 +38,7 @@ class Constant(Baseline):
     """A constant, the same for every prompt."""
 
     reads_returns: ClassVar[bool] = False
+    one_number: ClassVar[bool] = True
 
     source: Literal["constant"] = "constant"
     value: float
@@ -45,6 +48,8 @@ class Constant(Baseline):
 class BatchMean(Baseline):
     """The mean return of the whole batch, the response's own included."""
 
+    one_number: ClassVar[bool] = True
+
     source: Literal["batch_mean"] = "batch_mean"
 
 
@@ -52,6 +57,7 @@ class MovingAverage(Baseline):
     """A moving average of the mean returns of past batches; 0 in the first step."""
 
     reads_returns: ClassVar[bool] = False
+    one_number: ClassVar[bool] = True
 
     source: Literal["moving_average"] = "moving_average"
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.95

@@ -121,6 +121,17 @@ class Batch(Statistic):
     subtract_mean: bool = False
     """take the batch's mean advantage away first"""
 
+    def check(self, spec: Spec) -> Iterator[Finding]:
+        yield from super().check(spec)
+        if self.centred and spec.baseline.one_number:
+            yield Finding(
+                "dead-option",
+                spec.baseline.at(),
+                f"{spec.baseline.name} has no effect with normalization.subtract_mean",
+                "this baseline is one number for the whole batch, and subtracting the batch's mean takes it away again",
+                "baseline: none, or remove subtract_mean",
+            )
+
 
 class Running(Statistic):
     """Statistics of the past steps, never of this one; in the first step nothing is done."""

@@ -6,7 +6,7 @@ it answers a chat message, which is what gives reinforcement learning something 
     17 + 25 = 42
     38 + 41 = 79
     56 + 32 = 88
-    26 + 47 = 
+    26 + 47 =
 
 The open line ends in a space, so that a completion starts with a digit. The spaces matter to SmolLM2: without them it is
 right 0-10% of the time, with them 20-33%, depending on the solved lines.

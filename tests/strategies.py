@@ -1,0 +1,254 @@
+"""Hypothesis strategies: whole specs, drawn from the pydantic classes alone, and rollouts to run their scripts on.
+
+Nothing here names an answer, so a new one is drawn as soon as its class exists.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from itertools import count, product
+from types import ModuleType, NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+
+import torch
+from hypothesis import assume
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from torch import Tensor
+
+from specc.answers import QUESTIONS, answers_to
+from specc.answers.base import Answer, bounds_of
+from specc.load import findings_of
+from specc.plan import Plan
+from specc.render import render
+from specc.spec import Sampling, Spec
+
+# Numbers as they occur in specs: bounds that a field does not declare itself.
+SMALLEST, LARGEST = 0.05, 8.0
+
+# The small sizes that the laws are checked at: bounds of B and T, and every G.
+PROMPTS, GROUP_SIZES, TOKENS = (1, 3), (2, 3, 4, 1), (1, 4)
+
+
+def number(kind: type, info: FieldInfo) -> st.SearchStrategy[Any]:
+    """A number within the field's bounds, of a size at which it can be told from no number."""
+    bounds = bounds_of(info)
+    if kind is int:
+        low = int(bounds.get("ge", bounds.get("gt", 0) + 1))
+        high = int(bounds.get("le", bounds.get("lt", low + 7) if "lt" in bounds else low + 6))
+        return st.integers(low, high)
+    low = bounds.get("ge", bounds.get("gt", -LARGEST if not bounds else 0.0))
+    high = bounds.get("le", bounds.get("lt", max(LARGEST, 2 * low)))
+    margin = min(SMALLEST, (high - low) / 4)
+    low, high = (low + margin if low >= 0 else low), (high - margin if "lt" in bounds else high)
+    return st.floats(low, high).map(lambda x: round(x, 3)).filter(lambda x: low <= x <= high)
+
+
+def value_of(annotation: Any, info: FieldInfo) -> st.SearchStrategy[Any]:
+    """A value of the annotated type, as YAML would hold it."""
+    origin, options = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return st.sampled_from(options)
+    if origin in (Union, UnionType):
+        present = [value_of(option, info) for option in options if option is not NoneType]
+        return st.one_of(*[st.none()] * 2 * (NoneType in options), *present)
+    if hasattr(annotation, "__metadata__"):
+        return value_of(options[0], info)
+    if annotation is bool:
+        return st.booleans()
+    if annotation in (int, float):
+        return number(annotation, info)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return block(annotation)
+    raise NotImplementedError(f"no strategy for {annotation}")
+
+
+@st.composite
+def block(draw: st.DrawFn, cls: type[BaseModel]) -> dict[str, Any]:
+    """The fields of a block; those that have a default are there or not."""
+    drawn: dict[str, Any] = {}
+    for name, info in cls.model_fields.items():
+        if info.is_required() or draw(st.booleans()):
+            value = draw(value_of(info.annotation, info))
+            if value is not None:
+                drawn[name] = value
+    return drawn
+
+
+@st.composite
+def answers(draw: st.DrawFn, question: str) -> dict[str, Any]:
+    """An answer to the question."""
+    name = draw(st.sampled_from(sorted(answers_to(question))))
+    cls = answers_to(question)[name]
+    return {**draw(block(cls)), cls.discriminator: name}
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> Spec:
+    """A spec without errors: where one answer contradicts another, what the error points at is left out."""
+    data: dict[str, Any] = {"name": "drawn", **{question: draw(answers(question)) for question in QUESTIONS}}
+    data["sampling"] = {"group_size": draw(st.sampled_from(GROUP_SIZES)), "mask_truncated": draw(st.booleans())}
+    data["sampling"]["minibatches"] = draw(st.integers(1, 2))
+    assert set(data["sampling"]) <= set(Sampling.model_fields)
+    spec = Spec.model_validate(data)
+    while errors := [finding for finding in findings_of(spec) if not finding.warning]:
+        mended = without(data, errors[0].loc)
+        assume(mended is not None)
+        spec = mended
+    return spec
+
+
+def without(data: dict[str, Any], loc: tuple[str | int, ...]) -> Spec | None:
+    """The spec without what is at this place, or without the block around it if that needs it; or None."""
+    for end in range(len(loc), 1, -1):
+        inside: Any = data
+        for key in loc[: end - 1]:
+            inside = inside.get(key, {})
+        if inside.pop(loc[end - 1], None) is None:
+            return None
+        try:
+            return Spec.model_validate(data)
+        except ValidationError:
+            continue
+    return None
+
+
+# Answers that go with every answer to the other questions.
+BESIDE = {
+    "reward": {"source": "verifier"},
+    "kl": {"placement": "none"},
+    "baseline": {"source": "group_mean"},
+    "normalization": {"scope": "none"},
+    "objective": {"quantity": "sequence_advantage", "aggregation": "token_mean"},
+}
+
+
+def choices(annotation: Any, info: FieldInfo, share: float) -> list[Any]:
+    """Every choice that a field offers, None for "not there"; one example of a number, which grows with `share`."""
+    origin, options = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return list(options)
+    if origin in (Union, UnionType):
+        return [c for option in options for c in ([None] if option is NoneType else choices(option, info, share))]
+    if hasattr(annotation, "__metadata__"):
+        return choices(options[0], info, share)
+    if annotation is bool:
+        return [False, True]
+    if annotation in (int, float):
+        return [example(annotation, info, share)]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return every_block(annotation)
+    raise NotImplementedError(f"no choices for {annotation}")
+
+
+def example(kind: type, info: FieldInfo, share: float) -> int | float:
+    """A number strictly within the field's bounds where it is not a whole one."""
+    bounds = bounds_of(info)
+    low, high = bounds.get("ge", bounds.get("gt", 1)), bounds.get("le", bounds.get("lt", math.inf))
+    return int(low + (low + 1 <= high)) if kind is int else low + min(1.0, high - low) * share
+
+
+def every_block(cls: type[BaseModel]) -> list[dict[str, Any]]:
+    """Every combination of the choices of a block; numbers increase in the order of the fields."""
+    fields = list(cls.model_fields.items())
+    offered = []
+    for place, (_, info) in enumerate(fields):
+        offered.append(choices(info.annotation, info, share=(place + 1) / (len(fields) + 2)))
+        if not info.is_required() and number_type(info):
+            offered[-1].append(None)
+    return [
+        {name: value for (name, _), value in zip(fields, chosen, strict=True) if value is not None}
+        for chosen in product(*offered)
+    ]
+
+
+def number_type(info: FieldInfo) -> bool:
+    """Whether the field is a number that is always there, and so may be left to its default."""
+    return info.annotation in (int, float)
+
+
+def every_spec(answer: type[Answer]) -> list[Spec]:
+    """Valid specs with every combination of the answer's choices, beside answers that go with all of them."""
+    found = []
+    for data in every_block(answer):
+        given = {"name": "every", **BESIDE, answer.question: data, "sampling": {"group_size": 4}}
+        spec = Spec.model_validate(given)
+        if all(finding.warning for finding in findings_of(spec)):
+            found.append(spec)
+    return found
+
+
+numbers = count()
+
+
+def script_of(spec: Spec) -> ModuleType:
+    """The spec's script as a module, rendered and run without formatting it."""
+    name = f"drawn_script_{next(numbers)}"
+    module = ModuleType(name)
+    sys.modules[name] = module
+    exec(compile(render(Plan(spec), "drawn.yaml", "0" * 16), name, "exec"), module.__dict__)
+    return module
+
+
+class Batch(NamedTuple):
+    """One step's rollouts as plain float64 tensors; what a spec does not need, its script does not read."""
+
+    rewards_BG: Tensor
+    mask_BGT: Tensor
+    logprobs_BGT: Tensor
+    old_logprobs_BGT: Tensor
+    ref_logprobs_BGT: Tensor
+    entropies_BGT: Tensor
+    greedy_rewards_B: Tensor
+    state: dict[str, Tensor]
+
+    def rollouts(self, module: ModuleType, **changed: Any) -> Any:
+        """The `Rollouts` of a script."""
+        names = ("rewards_BG", "mask_BGT", "old_logprobs_BGT", "ref_logprobs_BGT", "greedy_rewards_B", "state")
+        return module.Rollouts(**{**{name: getattr(self, name) for name in names}, **changed})
+
+
+def lengths_to_mask(lengths: Tensor, longest: int) -> Tensor:
+    """Right-padded: True on the first `lengths` positions. [...] -> bool [..., T]."""
+    return torch.arange(longest) < lengths[..., None]
+
+
+def make_batch(seed: int, prompts: int, group: int, tokens: int, spread: float = 0.5, kind: str = "real") -> Batch:
+    """Random rollouts. `spread` is the scale of log pi/pi_old; `kind` of rewards is real, ties or nan."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    shape = (prompts, group, tokens)
+    mask = lengths_to_mask(torch.randint(0, tokens + 1, shape[:2], generator=generator), tokens)
+    rewards = normal(*shape[:2])
+    if kind == "ties":
+        rewards = (rewards > 0).double()
+    if kind == "nan":
+        rewards = rewards.masked_fill(torch.rand(shape[:2], generator=generator) < 0.3, math.nan)
+    logprobs = -1.0 - normal(*shape).abs()
+    old, ref = logprobs + spread * normal(*shape), logprobs + 0.5 * normal(*shape)
+    entropies = normal(*shape).abs()
+    state = {
+        "moving_average": torch.tensor(0.3, dtype=torch.float64),
+        "count": torch.tensor(7.0, dtype=torch.float64),
+        "mean": torch.tensor(-0.2, dtype=torch.float64),
+        "squares": torch.tensor(3.0, dtype=torch.float64),
+    }
+    return Batch(rewards, mask, logprobs, old, ref, entropies, normal(prompts), state)
+
+
+def batches(groups: tuple[int, ...] = GROUP_SIZES) -> st.SearchStrategy[Batch]:
+    """Rollouts of every small size, with rewards of every kind."""
+    return st.builds(
+        make_batch,
+        seed=st.integers(0, 10_000),
+        prompts=st.integers(*PROMPTS),
+        group=st.sampled_from(groups),
+        tokens=st.integers(*TOKENS),
+        spread=st.sampled_from([0.0, 0.1, 1.0]),
+        kind=st.sampled_from(["real", "ties", "nan"]),
+    )
