@@ -278,6 +278,20 @@ def answers(question: str | None) -> None:
     click.echo(report.answers_of(question) if question is not None else report.answers())
 
 
+@main.command(short_help="List the shipped algorithms by their five answers.")
+@click.option("--markdown", is_flag=True, help="As a Markdown table.")
+def algorithms(markdown: bool) -> None:
+    """List the shipped algorithms by their five answers.
+
+    \b
+    Example:
+      specc algorithms
+    """
+    from specc import report
+
+    click.echo(report.algorithms(markdown))
+
+
 @main.command(short_help="Make a small model and data to train on.")
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.option("--tiny", is_flag=True, help="The test-sized demo, which is made and trained in seconds.")

@@ -46,7 +46,9 @@ class Plan:
     def question_parameters(self) -> dict[str, dict[str, Parameter]]:
         """The numbers that the chosen fragments take, by question and field."""
         taken = {
-            question: {name for q, function in self.functions.values() if q == question for name in function.keyword_only}
+            question: {
+                name for q, function in self.functions.values() if q == question for name in function.keyword_only
+            }
             for question in QUESTIONS
         }
         return {
@@ -172,7 +174,7 @@ class Plan:
 
     @property
     def skips_rows(self) -> bool:
-        """Whether a response with advantage 0 has no gradient, so that its forward and backward pass can be left out."""
+        """Whether a response with advantage 0 has no gradient, so that its passes in the update can be left out."""
         return not (self.kl_in_loss or self.entropy_bonus)
 
     @property

@@ -32,6 +32,20 @@ def explain(compiled: Compiled) -> str:
     return f"{heading(loaded.spec)}\n\n{text}"
 
 
+def algorithms(markdown: bool = False) -> str:
+    """The shipped algorithms by their five answers."""
+    from specc.load import load_spec
+    from specc.paths import algorithm_names, algorithms_dir
+
+    specs = [load_spec(algorithms_dir() / f"{name}.yaml").spec for name in algorithm_names()]
+    rows = [("algorithm", *QUESTIONS), *((spec.name, *(a.short() for a in spec.answers.values())) for spec in specs)]
+    if not markdown:
+        return "\n".join(table(rows))
+    rows[1:] = [(f"[{name}](algorithms/{name}.yaml)", *rest) for name, *rest in rows[1:]]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+
+
 def heading(spec: Spec) -> str:
     said = [spec.title, spec.cite, spec.claim and f"claimed to be {spec.claim}", spec.target and f"for {spec.target}"]
     return visible(": ".join([spec.name, *[", ".join(part for part in said if part)] * any(said)]))

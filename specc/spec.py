@@ -102,7 +102,7 @@ class Spec(Block):
     """what the author states about the estimator"""
     target: Annotated[str, Field(max_length=200)] | None = None
     """what is claimed about, when it is not the spec's own objective"""
-    accept: Annotated[list[str], Field(max_length=100)] = []
+    accept: Annotated[list[str], Field(max_length=100, default_factory=list)]
     """warnings that the author has read and means to have"""
 
     reward: Annotated[AnyReward, short_form("reward")]

@@ -1,7 +1,7 @@
 """The laws: what every script obeys, the shipped ones and those of specs drawn at random.
 
-Most faults that users of RL trainers report break one of them. A law takes a script as a module, its plan and a batch of
-rollouts in float64, and asserts; it holds for every spec without knowing its answers' names.
+Most faults that users of RL trainers report break one of them. A law takes a script as a module, its plan and a batch
+of rollouts in float64, and asserts; it holds for every spec without knowing its answers' names.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 import torch
 from conftest import ALGORITHMS, ROOT, generated
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from strategies import GROUP_SIZES, Batch, batches, make_batch, script_of, specs
+from strategies import GROUP_SIZES, Batch, batches, every_spec, make_batch, script_of, specs
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from specc.answers import QUESTIONS
+from specc.answers.base import leaves
 from specc.load import load_spec
 from specc.plan import Plan
 from specc.spec import Spec
@@ -185,7 +187,7 @@ def order_does_not_exist(module: ModuleType, plan: Plan, batch: Batch) -> None:
 
 @law
 def on_policy_means_ratio_one(module: ModuleType, plan: Plan, batch: Batch) -> None:
-    """Law 5: at the first update the gradient is weight times advantage, whatever the ratio and the clip; none is clipped.
+    """Law 5: at the first update the gradient is weight times advantage for every ratio, and no token is clipped.
 
     The terms beside the advantage's, the KL and the entropy, are those of the same loss with advantages of 0.
     """
@@ -281,8 +283,8 @@ def nearby(value: float, bounds: dict[str, float]) -> float:
 
 
 def outcomes(module: ModuleType, plan: Plan, batch: Batch, hp: Any) -> Iterator[Tensor]:
-    """What a spec's numbers can act on: the rewards, two steps' advantages, the weights, the gradient, the clip's counts."""
-    B, G, T = batch.mask_BGT.shape
+    """What a spec's numbers can act on: the rewards, two steps' advantages, the weights, the loss, the gradient."""
+    B, G, _ = batch.mask_BGT.shape
     if plan.transforms:
         lengths = torch.arange(B * G).view(B, G)
         yield module.transform_rewards(9 * batch.rewards_BG, lengths % 3 > 0, lengths, hp)
@@ -333,7 +335,7 @@ def masked_out_responses_do_not_count(module: ModuleType, plan: Plan, batch: Bat
 @law
 def statistics_are_two_pass(module: ModuleType, plan: Plan, batch: Batch) -> None:
     """Law 11: small differences of large rewards survive in float32, where a one-pass variance would lose them."""
-    if ignores_constants(plan) and not plan.kl_in_reward:
+    if not plan.kl_in_reward:
         rewards = 10_000 + (16 * batch.rewards_BG).round()  # exact in float32, where their squares are 8 apart
         exact = module.compute_advantages(batch.rollouts(module, rewards_BG=rewards), module.Args())
         single = module.compute_advantages(batch.rollouts(module, rewards_BG=rewards.float()), module.Args())
@@ -415,13 +417,46 @@ def test_shipped_scripts(check: Law, name: str, data: st.DataObject) -> None:
     check(module, plan, data.draw(batches(tuple(size for size in GROUP_SIZES if size >= smallest))))
 
 
-@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+# Without shrinking, which would take minutes: a spec that fails is short enough to read.
+@settings(
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
 @given(spec=specs(), data=st.data())
 def test_drawn_specs(spec: Spec, data: st.DataObject) -> None:
     module, plan = script_of(spec), Plan(spec)
     batch = data.draw(batches((spec.sampling.group_size,)))
     for check in LAWS:
         check(module, plan, batch)
+
+
+def cover() -> dict[str, Spec]:
+    """Few specs in which every fragment occurs, by the first one that each brings in."""
+    chosen: dict[str, Spec] = {}
+    seen: set[tuple[str, str]] = set()
+    for base in QUESTIONS.values():
+        for answer in leaves(base):
+            for spec in every_spec(answer):
+                new = {(question, name) for question, each in spec.answers.items() for name in each.fragments()} - seen
+                if new:
+                    chosen["-".join(min(new))] = spec
+                    seen |= new
+    return chosen
+
+
+COVER = cover()
+
+
+@pytest.mark.parametrize("spec", COVER.values(), ids=COVER.keys())
+def test_every_fragment(spec: Spec) -> None:
+    """Whatever Hypothesis happens to draw, no fragment is left out."""
+    module, plan = script_of(spec), Plan(spec)
+    for seed, kind in enumerate(("real", "ties", "nan")):
+        for check in LAWS:
+            check(module, plan, make_batch(seed, 3, 4, 4, spread=1.0, kind=kind))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

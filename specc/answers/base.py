@@ -1,11 +1,12 @@
 """What the answers to the five questions have in common.
 
-A new answer is one class here-about and one fragment under `templates/<question>/`, named after it: the unions of the
-language are made from the subclasses, and everything else (arguments of the script, `specc answers`, the plan) is read off
-the class and the fragment.
+A new answer is one class in this folder and one fragment under `templates/<question>/`, named after it: the unions of
+the language are made from the subclasses, and everything else (arguments of the script, `specc answers`, the plan) is
+read off the class and the fragment.
 
-A field is of one of two kinds. A *choice* (a string or a truth value) selects fragments, in `Answer.fragments`; a *number*
-becomes a keyword-only parameter of the fragment's function and an argument of the script. `None` means "not there".
+A field is of one of two kinds. A *choice* (a string or a truth value) selects fragments, in `Answer.fragments`; a
+*number* becomes a keyword-only parameter of the fragment's function and an argument of the script. `None` means "not
+there".
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Parameter:
 class Block(BaseModel):
     """A group of fields. `argument_prefix` goes before the names of its numbers in the script's arguments."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     argument_prefix: ClassVar[str] = ""
 
@@ -83,7 +86,10 @@ def float_if_declared(value: int | float, annotation: Any) -> int | float:
 
 def bounds_of(info: FieldInfo) -> dict[str, float]:
     """The bounds that a field declares (gt, ge, lt, le), also where it may be absent."""
-    declared = [*info.metadata, *(item for option in get_args(info.annotation) for item in getattr(option, "__metadata__", ()))]
+    declared = [
+        *info.metadata,
+        *(item for option in get_args(info.annotation) for item in getattr(option, "__metadata__", ())),
+    ]
     declared += [item for field in list(declared) for item in getattr(field, "metadata", ())]
     found = {name: getattr(item, name) for item in declared for name in ("gt", "ge", "lt", "le") if hasattr(item, name)}
     return {name: limit for name, limit in found.items() if limit is not None}
@@ -117,6 +123,10 @@ class Answer(Block):
     def describe(self) -> str:
         """One line for the docstring of the script and its section title, without a full stop."""
         return self.summary()
+
+    def short(self) -> str:
+        """A few words for a table."""
+        return self.name.replace("_", " ")
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         """Contradictions with the rest of the spec, and warnings about what it means there."""

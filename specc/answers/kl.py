@@ -33,8 +33,8 @@ class NoKL(KL):
 class PenaltyKL(KL):
     """An estimate of the KL on the sampled tokens, with log-ratio x = log pi/ref.
 
-    k1 = x, k2 = x^2 / 2, k3 = exp(-x) - 1 + x (Schulman 2020). `unit: token` applies the estimator to every token's log-ratio,
-    `unit: sequence` to their sum.
+    k1 = x, k2 = x^2 / 2, k3 = exp(-x) - 1 + x (Schulman 2020). `unit: token` applies the estimator to every token's
+    log-ratio, `unit: sequence` to their sum.
     """
 
     estimator: Literal["k1", "k2", "k3"] = "k1"
@@ -47,14 +47,17 @@ class PenaltyKL(KL):
     def fragments(self) -> tuple[str, ...]:
         return (self.estimator, f"per_{self.unit}")
 
+    def short(self) -> str:
+        return f"{self.estimator} in the {self.name}"
+
     def check(self, spec: Spec) -> Iterator[Finding]:
         if spec.normalization.divides and self.in_reward and spec.normalization.per_prompt:
             yield Finding(
                 "kl-rescaled",
                 self.at("coefficient"),
                 "this coefficient is rescaled for every prompt",
-                "KL in the reward passes through the division by the group's statistic, so the effective coefficient is "
-                f"{self.coefficient:g} divided by it, another one for each prompt",
+                "KL in the reward passes through the division by the group's statistic, so the effective coefficient "
+                f"is {self.coefficient:g} divided by it, another one for each prompt",
                 "put the KL in the loss (placement: loss), or normalize over the batch (scope: batch)",
                 warning=True,
             )
@@ -80,8 +83,8 @@ class RewardKL(PenaltyKL):
                 "kl-estimator-in-reward",
                 self.at("estimator"),
                 f"{self.estimator} in the reward is not the KL penalty",
-                "a reward is differentiated through the sampling only, and there only k1 gives -beta grad KL(pi || ref); "
-                f"{self.estimator} penalizes another quantity",
+                "a reward is differentiated through the sampling only, and there only k1 gives -beta grad "
+                f"KL(pi || ref); {self.estimator} penalizes another quantity",
                 "estimator: k1, or placement: loss",
                 warning=True,
             )
@@ -90,7 +93,7 @@ class RewardKL(PenaltyKL):
                 "dead-option",
                 self.at("after_baseline"),
                 f"after_baseline has no effect with baseline: {spec.baseline.name}",
-                "this baseline does not depend on the returns of the batch, so the order of the two subtractions is all one",
+                "this baseline does not depend on the batch's returns, so the order of the subtractions is all one",
                 "remove after_baseline",
             )
 
@@ -116,17 +119,17 @@ class LossKL(PenaltyKL):
                 "estimator: k2 (its gradient is that of the reverse KL), or placement: reward",
                 warning=True,
             )
-        elif self.unit == "token":
-            means = (
-                "reverse KL with the distribution of prefixes frozen, a partial gradient"
-                if self.estimator == "k2"
-                else "forward KL(ref || pi) at each visited prefix"
-            )
+        elif (self.estimator, self.unit) != ("k2", "sequence"):
+            means = {
+                ("k2", "token"): "reverse KL with the distribution of prefixes frozen, a partial gradient",
+                ("k3", "token"): "forward KL(ref || pi) at each visited prefix",
+                ("k3", "sequence"): "forward KL(ref || pi) of whole responses",
+            }[self.estimator, self.unit]
             yield Finding(
                 "kl-partial-gradient",
                 self.at("estimator"),
-                f"a per-token {self.estimator} loss is not the gradient of the reverse KL of whole responses",
+                f"a per-{self.unit} {self.estimator} loss is not the gradient of the reverse KL of whole responses",
                 f"its expected gradient is that of the {means}",
-                "estimator: k2 with unit: sequence for the full gradient, or accept: [kl-partial-gradient] when this is meant",
+                "estimator: k2 with unit: sequence for the full gradient, or accept: [kl-partial-gradient]",
                 warning=True,
             )

@@ -69,6 +69,9 @@ class Statistic(Normalization):
     def over_tokens(self) -> bool:
         return self.unit == "token"
 
+    def short(self) -> str:
+        return f"{self.name} " + " and ".join(["mean"] * self.centred + [self.divisor] * self.divides)
+
     def describe(self) -> str:
         steps = ["minus the mean"] * self.centred + [f"divided by the {self.divisor}"] * self.divides
         return f"{', '.join(steps)} of {self.where}, each {self.unit} counting once"

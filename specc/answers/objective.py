@@ -16,7 +16,7 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class Clip(Block):
-    """PPO's clip (arXiv:1707.06347): no gradient from a ratio that has already moved far enough in the advantage's direction."""
+    """PPO's clip (arXiv:1707.06347): no gradient from a ratio that has moved far enough the advantage's way."""
 
     argument_prefix: ClassVar[str] = "clip_"
 
@@ -29,7 +29,7 @@ class Clip(Block):
 
 
 class DetachedClip(Block):
-    """CISPO's weight (arXiv:2506.13585): the clipped ratio, detached, times A log pi, so no token loses its gradient."""
+    """CISPO's weight (arXiv:2506.13585): the clipped ratio, detached, times A log pi; no token loses its gradient."""
 
     argument_prefix: ClassVar[str] = "detached_clip_"
 
@@ -40,7 +40,7 @@ class DetachedClip(Block):
 
 
 class SoftGate(Block):
-    """SAPO's gate (arXiv:2511.20347): sigmoid(tau (ratio - 1)) 4 / tau in place of the clip, with tau by the advantage's sign."""
+    """SAPO's gate (arXiv:2511.20347): sigmoid(tau (ratio - 1)) 4 / tau in place of the clip, tau by the sign of A."""
 
     argument_prefix: ClassVar[str] = "soft_gate_"
 
@@ -63,14 +63,16 @@ class PolicyGradient(Objective):
     token_level: ClassVar[bool]
 
     ratio: Literal["none", "token", "sequence", "sequence_mean", "sequence_mean_token"] = "none"
-    """pi/pi_old: none, per token, of the sequence (full product), its 1/length power, or that with a per-token gradient"""
+    """pi/pi_old: none, per token, of the sequence (full product), its 1/length power, or that with token gradients"""
     clip: Clip | None = None
     """PPO's clip of the ratio: {low, high, dual}"""
     detached_clip: DetachedClip | None = None
     """the clipped ratio as a detached weight: {low, high}"""
     soft_gate: SoftGate | None = None
     """a sigmoid gate on the ratio: {positive, negative}"""
-    aggregation: Literal["token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm", "prompt_mean"]
+    aggregation: Literal[
+        "token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm", "prompt_mean"
+    ]
     """how the per-token terms are averaged over what one optimizer step sees"""
     max_length: Annotated[int, Field(ge=1)] | None = None
     """the constant length that seq_mean_token_sum_norm divides by, in tokens"""
@@ -101,6 +103,12 @@ class PolicyGradient(Objective):
             surrogate = (f"ratio_{self.ratio}", "dual_clip" if dual else weighting)
         entropy = ("entropy_bonus",) if self.entropy_bonus is not None else ()
         return (self.name, *surrogate, *entropy, self.aggregation)
+
+    def short(self) -> str:
+        what = f"{self.ratio.replace('_', ' ')} ratio" if self.uses_ratio else "log pi"
+        return ", ".join(
+            [what, *(name.replace("_", " ") for name in self.weightings), self.aggregation.replace("_", " ")]
+        )
 
     def describe(self) -> str:
         ratio = f"times the {self.ratio.replace('_', ' ')} ratio" if self.uses_ratio else "times log pi"

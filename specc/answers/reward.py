@@ -27,7 +27,7 @@ class Overlong(Block):
 
 
 def two_numbers(value: Any) -> Any:
-    """`[low, high]` as the mapping that `ScoreRange` reads; whatever else it is, pydantic says what is wrong with it."""
+    """`[low, high]` as the mapping that `ScoreRange` reads; of whatever else it is, pydantic says what is wrong."""
     return {"low": value[0], "high": value[1]} if isinstance(value, list) and len(value) == 2 else value
 
 
@@ -45,8 +45,8 @@ class ScoreRange(Block):
 class Reward(Answer):
     """The reward of a finished response, and what is done to the score before anything else looks at it.
 
-    The transforms run in this order: `clip` bounds the raw score, `missing_eos` replaces it where the response never ended,
-    `overlong` takes its penalty from what is left.
+    The transforms run in this order: `clip` bounds the raw score, `missing_eos` replaces it where the response never
+    ended, `overlong` takes its penalty from what is left.
     """
 
     question: ClassVar[str] = "reward"
@@ -91,11 +91,13 @@ class Reward(Answer):
 class Verifier(Reward):
     """A function of yours that scores each response: `--reward file.py:function`.
 
-    It is called as `function(prompts=[...], completions=[...], **columns)` with one list for every other column of the data,
-    and returns one number for each completion, or None for one that cannot be scored.
+    It is called as `function(prompts=[...], completions=[...], **columns)` with one list for every other column of the
+    data, and returns one number for each completion, or None for one that cannot be scored.
     """
 
-    script_arguments: ClassVar[dict[str, tuple[str, str]]] = {"reward": ("the verifier, as file.py:function", "verifier.py:score")}
+    script_arguments: ClassVar[dict[str, tuple[str, str]]] = {
+        "reward": ("the verifier, as file.py:function", "verifier.py:score")
+    }
 
     source: Literal["verifier"] = "verifier"
 

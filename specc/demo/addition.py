@@ -1,15 +1,14 @@
 """The task of the real demo: two-digit addition as text to complete, from reasoning-gym's `basic_arithmetic`.
 
-A prompt is three solved lines and an open one. A small instruction-tuned model continues such a page far better than
+A prompt is two solved lines and an open one. A small instruction-tuned model continues such a page far better than
 it answers a chat message, which is what gives reinforcement learning something to reinforce from the first step.
 
     17 + 25 = 42
-    38 + 41 = 79
-    56 + 32 = 88
+    64 + 83 = 147
     26 + 47 =
 
-The open line ends in a space, so that a completion starts with a digit. The spaces matter to SmolLM2: without them it is
-right 0-10% of the time, with them 20-33%, depending on the solved lines.
+The open line ends in a space, so that a completion starts with a digit. The spaces matter to SmolLM2: without them it
+is right less than 10% of the time, with them 24-39%, depending on the solved lines.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from specc.demo.problems import DemoError
 from specc.demo.records import Record
 
-SOLVED = ((17, 25), (38, 41), (56, 32))
+SOLVED = ((17, 25), (64, 83))
 """The solved examples, the same in every prompt; none of them is ever asked."""
 
 TRAIN_SIZE = 2_400
@@ -67,7 +66,7 @@ def draw_problems(count: int, seed: int) -> list[Problem]:
         a, b = (int(term) for term in entry["metadata"]["expression"].split("+"))
         if entry["answer"] != str(a + b):
             raise DemoError(f"reasoning-gym says that {a}+{b} is {entry['answer']}: another version of it may help")
-        if 10 <= min(a, b) and max(a, b) <= 99:
+        if min(a, b) >= 10 and max(a, b) <= 99:
             problems.append(Problem(a, b))
     return problems
 

@@ -1,5 +1,8 @@
 """A character tokenizer: one token a character, and it adds nothing of its own to a text."""
 
+# mypy: allow-untyped-calls
+# (transformers leaves many constructors and methods without annotations)
+
 from __future__ import annotations
 
 from tokenizers import Regex, Tokenizer
@@ -21,8 +24,8 @@ def character_tokenizer(alphabet: str, context: int) -> PreTrainedTokenizerFast:
     """
     vocabulary = {token: index for index, token in enumerate((*SPECIAL, *alphabet))}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNK))
-    tokenizer.pre_tokenizer = Split(Regex(r"[\s\S]"), behavior="isolated")  # type: ignore[assignment]
-    tokenizer.decoder = Fuse()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = Split(Regex(r"[\s\S]"), behavior="isolated")
+    tokenizer.decoder = Fuse()
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=PAD,

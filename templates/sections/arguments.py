@@ -1,4 +1,4 @@
-"""Arguments: what every trainer can be told on the command line. The algorithm's own numbers join them when a spec is compiled."""
+"""Arguments: what every trainer can be told on the command line, besides the algorithm's own numbers."""
 
 import operator
 from dataclasses import dataclass, field
@@ -39,7 +39,9 @@ class Args:
     weight_decay: Annotated[float, ">= 0"] = arg(0.0, "AdamW's weight decay")
     max_grad_norm: Annotated[float, "> 0"] = arg(1.0, "the gradient is clipped to this norm")
     # the machine
-    prompts_per_forward: Annotated[int, ">= 1"] = arg(1, "prompts in one forward and backward pass, with their responses, a process")
+    prompts_per_forward: Annotated[int, ">= 1"] = arg(
+        1, "prompts in one forward and backward pass, with their responses, a process"
+    )
     prompts_per_generate: Annotated[int, ">= 1"] = arg(32, "prompts whose responses are sampled at once, a process")
     bf16: bool | None = arg(None, "bfloat16 autocast over float32 weights; by default where a GPU has it")
     gradient_checkpointing: bool = arg(False, "recompute activations in the backward pass: less memory, a third slower")

@@ -23,7 +23,7 @@ def save_checkpoint(accelerator: Accelerator, folder: Path, step: int, state: di
         if accelerator.is_main_process:
             torch.save({"step": step, **state}, written / "trainer.pt")
     except Exception as error:  # a full disk comes as an error of the OS, of torch or of safetensors
-        stop(f"the checkpoint of step {step} could not be written ({error}); the one before it still works with --resume")
+        stop(f"the checkpoint of step {step} could not be written ({error}); --resume goes on from the one before it")
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         shutil.rmtree(final, ignore_errors=True)
@@ -39,7 +39,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def load_checkpoint(accelerator: Accelerator, folder: Path) -> dict[str, Any]:
-    """The state of the last finished checkpoint, with the model and the optimizer put back; step 0 where there is none."""
+    """The state of the last finished checkpoint, with model and optimizer put back; step 0 where there is none."""
     if not (found := checkpoints(folder)):
         return {"step": 0}
     accelerator.load_state(str(found[-1]))
@@ -50,6 +50,6 @@ def drop_lines(folder: Path, from_step: int) -> None:
     """Drops the lines of the logs that belong to steps which will be taken again."""
     for log in (folder / "metrics.jsonl", folder / "completions.jsonl"):
         if log.exists():
-            lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
-            kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] < from_step]
+            lines = log.read_text(encoding="utf-8").split("\n")[:-1]  # what follows the last line break is half a line
+            kept = [line + "\n" for line in lines if json.loads(line)["step"] < from_step]
             log.write_text("".join(kept), encoding="utf-8")

@@ -18,7 +18,7 @@ def load_rows(source: str, argument: str) -> list[dict[str, Any]]:
     """The rows of a JSONL file or of a Hugging Face dataset (an id, `id:split`, or a folder), each with a `prompt`."""
     if Path(source).is_file():
         rows = []
-        for number, line in enumerate(Path(source).read_text(encoding="utf-8").splitlines(), start=1):
+        for number, line in enumerate(Path(source).read_text(encoding="utf-8").split("\n"), start=1):
             try:
                 rows += [json.loads(line)] if line.strip() else []
             except json.JSONDecodeError as error:
@@ -53,7 +53,9 @@ def tokenize(rows: list[dict[str, Any]], tokenizer: PreTrainedTokenizerBase, lon
             ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         kept += [{**row, "ids": ids}] if 0 < len(ids) <= longest else []
     if len(kept) < len(rows):
-        print(f"{len(rows) - len(kept)} of {len(rows)} prompts are empty or longer than {longest} tokens and are left out")
+        print(
+            f"{len(rows) - len(kept)} of {len(rows)} prompts are empty or longer than {longest} tokens and are left out"
+        )
     return kept or stop(f"no prompt has at most --max_prompt_length = {longest} tokens")
 
 

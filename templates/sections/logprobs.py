@@ -29,7 +29,9 @@ def pack(ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, shared: bool) -> P
     if not shared:
         ids = torch.cat([ids_BP.repeat_interleave(G, dim=0), inputs_BGT.flatten(0, 1)], dim=1)
         mask = torch.cat([mask_BP.repeat_interleave(G, dim=0), torch.ones_like(inputs_BGT.flatten(0, 1)).bool()], dim=1)
-        before = torch.arange(B * G, device=device)[:, None] * ids.shape[1] + torch.arange(P - 1, P - 1 + T, device=device)
+        before = torch.arange(B * G, device=device)[:, None] * ids.shape[1] + torch.arange(
+            P - 1, P - 1 + T, device=device
+        )
         return Packed(ids, position_ids(mask), mask, before.view(B, G, T))
     ids = torch.cat([ids_BP, inputs_BGT.flatten(1)], dim=1)
     S = ids.shape[1]
@@ -63,9 +65,11 @@ class Policy(nn.Module):
         self.model, self.temperature, self.shared = model, temperature, shared
 
     def forward(self, ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, mask_BGT: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probs of the tokens at the sampling temperature, and entropies in nats, both [B, G, T] and 0 off the mask."""
-        (_, G, T), P = tokens_BGT.shape, ids_BP.shape[1]
-        shared = self.shared and sharing_pays(P, G, T, self.model.config.get_text_config().hidden_size)
+        """Log-probs of the tokens at the sampling temperature and entropies in nats, both [B, G, T], 0 off the mask."""
+        (_, G, T), P, config = tokens_BGT.shape, ids_BP.shape[1], self.model.config.get_text_config()
+        windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+        fits = all(window >= P + T for window in windows if window)  # the mask of a shared row knows no window
+        shared = self.shared and fits and sharing_pays(P, G, T, config.hidden_size)
         rows = pack(ids_BP, mask_BP, tokens_BGT, shared)
         hidden = self.model.base_model(
             rows.ids, attention_mask=rows.attention, position_ids=rows.positions, use_cache=False

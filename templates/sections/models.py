@@ -24,14 +24,15 @@ def start(args: Args) -> Accelerator:
         args.bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
     accelerator = Accelerator(
         mixed_precision="bf16" if args.bf16 else "no",
-        log_with=[name for name in args.report_to.split(",") if name],
+        log_with=[name for name in args.report_to.split(",") if name] or None,
         project_dir=args.output_dir,
     )
     launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
     if launched != world:
-        stop(f"{launched} processes were launched and accelerate sees {world}: each would train alone. Use accelerate launch")
+        stop(f"{launched} processes were launched and accelerate sees {world}, so each would train alone")
     if args.prompts_per_step % (world * args.minibatches):
-        stop(f"--prompts_per_step {args.prompts_per_step} does not divide into {world} processes x {args.minibatches} minibatches")
+        parts = f"{world} processes x {args.minibatches} minibatches"
+        stop(f"--prompts_per_step {args.prompts_per_step} does not divide into {parts}")
     Path(args.output_dir).mkdir(parents=True, exist_ok=True)
     return accelerator
 
@@ -48,7 +49,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 
 def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
-    """The policy in float32 and the ids that end its responses; without dropout, whose noise would be taken for a ratio."""
+    """The policy in float32 and the ids that end its responses; without dropout, whose noise is no ratio."""
     try:
         config = AutoConfig.from_pretrained(name)
         for key, value in config.to_dict().items():
@@ -57,11 +58,16 @@ def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
         model = AutoModelForCausalLM.from_pretrained(name, config=config, dtype=torch.float32)
     except (OSError, ValueError) as error:
         stop(f"--model: cannot load {name} ({str(error).splitlines()[0]})")
-    ends = model.generation_config.eos_token_id if model.generation_config.eos_token_id is not None else config.eos_token_id
+    ends = (
+        model.generation_config.eos_token_id
+        if model.generation_config.eos_token_id is not None
+        else config.eos_token_id
+    )
     eos_ids = ends if isinstance(ends, list) else [ends]
     if None in eos_ids:
         stop(f"--model: {name} has no eos_token_id in its configuration, so no response could end")
-    model.generation_config = GenerationConfig()  # what the checkpoint says of top_k or top_p is not the policy's
+    # What the checkpoint says of top_k or top_p is not the policy's; what ends a response is, in the trained model too.
+    model.generation_config = GenerationConfig(eos_token_id=eos_ids, pad_token_id=model.generation_config.pad_token_id)
     return model, eos_ids
 
 

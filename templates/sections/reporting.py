@@ -87,15 +87,19 @@ def warn_if_nothing_is_learned(scores_BG: Tensor, ended_BG: Tensor, advantages_B
     if unscored:
         warnings.warn("some responses could not be scored; they are left out of the estimator", stacklevel=2)
     if not ended_BG.any():
-        warnings.warn("no response of a step ended within --max_new_tokens; raise it, or shorten the task", stacklevel=2)
+        warnings.warn(
+            "no response of a step ended within --max_new_tokens; raise it, or shorten the task", stacklevel=2
+        )
     if not advantages_BGT.any():
-        warnings.warn("a step's advantages are all 0: no reward differed; try other prompts or a larger group", stacklevel=2)
+        warnings.warn(
+            "a step's advantages are all 0: no reward differed; try other prompts or a larger group", stacklevel=2
+        )
 
 
 def summarize(folder: Path) -> None:
     """Prints the held-out reward and completions before and after, and draws the learning curve."""
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    log = (folder / "completions.jsonl").read_text(encoding="utf-8").splitlines()
+    log = (folder / "completions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
     samples = [sample for sample in map(json.loads, log) if sample["kind"] == "held-out"]
     if evaluated := [row for row in metrics if "eval_reward" in row]:
         for title, row in (("before", evaluated[0]), ("after", evaluated[-1])):

@@ -22,7 +22,11 @@ class Responses(NamedTuple):
 
 def generation_config(eos_ids: list[int], pad: int, longest: int, temperature: float) -> GenerationConfig:
     """Sampling from the policy's whole distribution at a temperature; greedy at 0."""
-    how = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {"do_sample": False}
+    how = (
+        {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        if temperature
+        else {"do_sample": False}
+    )
     return GenerationConfig(eos_token_id=eos_ids, pad_token_id=pad, max_new_tokens=longest, **how)
 
 
@@ -46,7 +50,9 @@ def respond(
     parts = [generate(model, ids, mask, group_size, config, shared) for ids, mask in pairs]
     model.train()
     longest = max(part.shape[2] for part in parts)
-    tokens_BGT = torch.cat([functional.pad(part, (0, longest - part.shape[2]), value=config.pad_token_id) for part in parts])
+    tokens_BGT = torch.cat(
+        [functional.pad(part, (0, longest - part.shape[2]), value=config.pad_token_id) for part in parts]
+    )
     is_eos = torch.isin(tokens_BGT, torch.tensor(config.eos_token_id, device=tokens_BGT.device))
     mask_BGT = is_eos.cumsum(-1) - is_eos.long() == 0
     return Responses(ids_BP, mask_BP, tokens_BGT, mask_BGT, is_eos.any(-1))

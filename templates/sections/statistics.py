@@ -16,7 +16,7 @@ def masked_mean(values: Tensor, mask: Tensor, dim: int | tuple[int, ...]) -> Ten
 
 
 def masked_std(values: Tensor, mask: Tensor, dim: int | tuple[int, ...], ddof: int) -> Tensor:
-    """Standard deviation over `dim` (kept, of size 1) of the entries under the mask, in two passes; 0 without entries."""
+    """Standard deviation over `dim` (kept, of size 1) of the entries under the mask, in two passes; 0 without any."""
     deviations = (values - masked_mean(values, mask, dim)).masked_fill(~mask, 0.0)
     return (deviations.square().sum(dim, keepdim=True) / (mask.sum(dim, keepdim=True) - ddof).clamp(min=1)).sqrt()
 

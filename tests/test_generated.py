@@ -1,0 +1,376 @@
+"""The generated scripts: the committed bytes, nothing that is not used, and no way in for a spec's strings."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import os
+import subprocess
+import sys
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from conftest import ALGORITHMS, ROOT
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from ruff import find_ruff_bin
+from strategies import specs
+
+from specc.answers import QUESTIONS
+from specc.compiler import compile_spec, compile_specs
+from specc.finish import finish
+from specc.plan import Plan
+from specc.render import SECTIONS, render
+from specc.spec import Spec
+
+GENERATED = ROOT / "generated"
+
+# The parameters of the estimator interface, the same for every spec, whether it needs them or not.
+INTERFACE = {
+    "compute_advantages": ["rollouts", "hp"],
+    "update_state": ["rollouts", "hp"],
+    "transform_rewards": ["rewards_BG", "ended_BG", "lengths_BG", "hp"],
+    "aggregation_weights": ["mask_BGT", "hp"],
+    "policy_loss": ["logprobs", "old_logprobs", "ref_logprobs", "advantages", "weights", "mask", "hp"],
+    "count_clipped": ["logprobs", "old_logprobs", "advantages", "mask", "hp"],
+    "Scorer.__call__": ["self", "rows", "completions", "ended"],
+}
+
+
+@cache
+def source(name: str) -> str:
+    return (GENERATED / f"{name}.py").read_text(encoding="utf-8")
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(source(name))
+
+
+@pytest.fixture(params=ALGORITHMS)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+# -------- the committed bytes --------
+
+
+def test_generated_is_what_the_compiler_writes() -> None:
+    """Byte for byte, with no file too many; `specc compile` mends it."""
+    compiled = compile_specs([ROOT / "algorithms" / f"{name}.yaml" for name in ALGORITHMS])
+    written = {path.name: path.read_bytes() for path in GENERATED.iterdir() if path.name != "__pycache__"}
+    assert written.keys() == {f"{each.name}.py" for each in compiled}
+    assert not [each.name for each in compiled if written[f"{each.name}.py"] != each.script.encode()]
+
+
+COMPILE_HERE = """
+import json, sys
+from specc.compiler import compile_specs
+scripts = [each.script for each in compile_specs(sys.argv[1:])]
+heavy = [name for name in ("torch", "transformers", "accelerate") if name in sys.modules]
+print(json.dumps([scripts, heavy]))
+"""
+
+
+def test_compiling_again_elsewhere_gives_the_same(tmp_path: Path) -> None:
+    """In another process and folder, with other hashes, one at a time or together, and without importing torch."""
+    files = [ROOT / "algorithms" / f"{name}.yaml" for name in ALGORITHMS]
+    relative = [os.path.relpath(file, tmp_path) for file in files]
+    environment = {**os.environ, "PYTHONHASHSEED": "12345"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE_HERE, *relative],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    scripts, heavy = json.loads(done.stdout)
+    assert scripts == [source(name) for name in ALGORITHMS]
+    assert heavy == []
+    assert compile_spec(files[0]).script == source(ALGORITHMS[0])
+
+
+@pytest.mark.parametrize("command", [["check"], ["format", "--check"]], ids=" ".join)
+def test_generated_is_lint_clean(command: list[str]) -> None:
+    done = subprocess.run(
+        [find_ruff_bin(), *command, "--no-cache", GENERATED], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@settings(
+    max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+)
+@given(drawn=st.lists(specs(), min_size=4, max_size=4))
+def test_drawn_specs_are_lint_clean(tmp_path_factory: pytest.TempPathFactory, drawn: list[Spec]) -> None:
+    """Formatted, with no name undefined and none unused, by the project's own rules."""
+    folder = tmp_path_factory.mktemp("drawn")
+    for number, script in enumerate(finish([render(Plan(spec), "drawn.yaml", "0" * 16) for spec in drawn])):
+        (folder / f"drawn_{number}.py").write_text(script, encoding="utf-8")
+        nothing_unused(ast.parse(script))
+    rules = ["--config", ROOT / "pyproject.toml", "--no-cache", folder]
+    done = subprocess.run([find_ruff_bin(), "check", *rules], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_trace_of_the_template(name: str) -> None:
+    for mark in ("jinja", "{{", "}}", "{%", "%}", "{#", "#}", "StrictUndefined"):
+        assert mark not in source(name)
+    assert "templates" not in {
+        (node.module or "").split(".")[0] for node in ast.walk(tree(name)) if isinstance(node, ast.ImportFrom)
+    }
+
+
+IMPORT_ALL = """
+import importlib.util, os, sys, torch
+before = (torch.get_default_dtype(), torch.initial_seed(), torch.is_grad_enabled(), sorted(os.listdir(".")))
+for path in sys.argv[1:]:
+    spec = importlib.util.spec_from_file_location("script_" + os.path.basename(path)[:-3], path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+assert before == (torch.get_default_dtype(), torch.initial_seed(), torch.is_grad_enabled(), sorted(os.listdir(".")))
+assert not [module for module in sys.modules if module.split(".")[0] in ("specc", "templates")]
+"""
+
+
+def test_importing_has_no_side_effect(tmp_path: Path) -> None:
+    """Nothing is printed, written, seeded or set, and specc is not needed."""
+    files = [str(GENERATED / f"{name}.py") for name in ALGORITHMS]
+    done = subprocess.run(
+        [sys.executable, "-W", "error::SyntaxWarning", "-B", "-c", IMPORT_ALL, *files],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_specc_is_never_imported(name: str) -> None:
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            assert not [module for module in modules if module.split(".")[0] == "specc"]
+
+
+# -------- nothing that is not used --------
+
+
+def loaded(node: ast.AST) -> set[str]:
+    """The names that are read in a node, those in annotations that are strings aside."""
+    return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)}
+
+
+def definitions(module: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    """The functions, classes, constants and imports at the top of a module, by the name that each binds."""
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name, node
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                yield (alias.asname or alias.name).split(".")[0], node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                yield ast.unparse(target), node
+
+
+def functions(module: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.Lambda]]:
+    """Every function, method and lambda with its qualified name."""
+    for node in ast.iter_child_nodes(module):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            if isinstance(node, ast.FunctionDef):
+                yield prefix + node.name, node
+            yield from functions(node, prefix + node.name + ".")
+        else:
+            if isinstance(node, ast.Lambda):
+                yield f"{prefix}<lambda>", node
+            yield from functions(node, prefix)
+
+
+def parameters(function: ast.FunctionDef | ast.Lambda) -> list[str]:
+    args = function.args
+    every = [*args.posonlyargs, *args.args, *args.kwonlyargs, *filter(None, (args.vararg, args.kwarg))]
+    return [argument.arg for argument in every]
+
+
+def nothing_unused(module: ast.Module) -> None:
+    """Every definition is read outside itself, every parameter in its function, every argument somewhere."""
+    unused = []
+    for name, node in definitions(module):
+        unused += [] if any(name in loaded(other) for other in module.body if other is not node) else [name]
+    for name, function in functions(module):
+        body = function.body if isinstance(function.body, list) else [function.body]
+        read = set().union(*map(loaded, body))
+        fixed = INTERFACE.get(name, ["self"] if "." in name else [])
+        unused += [f"{name}({parameter})" for parameter in parameters(function) if parameter not in {*read, *fixed}]
+    attributes = {node.attr for node in ast.walk(module) if isinstance(node, ast.Attribute)}
+    for node in module.body:
+        if isinstance(node, ast.ClassDef) and node.name == "Args":
+            fields = [ast.unparse(field.target) for field in node.body if isinstance(field, ast.AnnAssign)]
+            unused += [f"--{field}" for field in fields if field not in attributes]
+        if isinstance(node, ast.ClassDef):
+            methods = [item.name for item in node.body if isinstance(item, ast.FunctionDef)]
+            called = attributes | {"forward"}  # which nn.Module calls
+            unused += [f"{node.name}.{m}" for m in methods if m not in called and not m.startswith("__")]
+    assert unused == []
+
+
+def test_everything_is_used(name: str) -> None:
+    nothing_unused(tree(name))
+
+
+def test_the_interface_is_the_contract(name: str) -> None:
+    found = dict(functions(tree(name)))
+    for function, expected in INTERFACE.items():
+        if function in found:
+            extra = [argument.arg for argument in found[function].args.kwonlyargs]
+            assert parameters(found[function]) == expected + extra
+    for function in ("compute_advantages", "aggregation_weights", "policy_loss", "train", "main"):
+        assert function in found
+
+
+# -------- one text for one meaning --------
+
+
+def fragments_of(folders: tuple[str, ...]) -> dict[str, list[str]]:
+    """The definitions in the templates' folders, as they are parsed, by name."""
+    found = defaultdict(list)
+    for folder in folders:
+        for path in sorted((ROOT / "templates" / folder).glob("*.py")):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    found[node.name].append(ast.dump(node))
+    return found
+
+
+def test_what_means_the_same_is_the_same() -> None:
+    """Across scripts, functions of one name are one text; those of the answers are one of their fragments'."""
+    answers, sections = fragments_of(tuple(QUESTIONS)), fragments_of(("sections",))
+    specific = {
+        "compute_advantages",
+        "update_state",
+        "transform_rewards",
+        "policy_loss",
+        "aggregation_weights",
+        "count_clipped",
+    }
+    texts: dict[str, set[str]] = defaultdict(set)
+    for name in ALGORITHMS:
+        for node in tree(name).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                if node.name in answers:
+                    assert ast.dump(node) in answers[node.name], f"{node.name} in {name}"
+                elif node.name not in {*specific, "Args", "train"}:
+                    texts[node.name].add(ast.get_source_segment(source(name), node) or "")
+                    assert node.name in {*sections, "Rollouts", "main"}
+    assert [name for name, versions in texts.items() if len(versions) > 1] == []
+    for name in texts.keys() & sections.keys():
+        assert {ast.dump(ast.parse(text).body[0]) for text in texts[name]} <= set(sections[name]), name
+
+
+def test_the_five_questions_are_always_asked() -> None:
+    titles = {
+        name: [line for line in source(name).splitlines() if line.startswith("# -------- ") and line[11].isdigit()]
+        for name in ALGORITHMS
+    }
+    first = titles[ALGORITHMS[0]]
+    assert [line.split()[3].rstrip(":") for line in first] == list(QUESTIONS)
+    assert all(lines == first for lines in titles.values())
+    assert set(SECTIONS) == {path.stem for path in (ROOT / "templates" / "sections").glob("*.py")}
+
+
+# -------- no way in --------
+
+HARMLESS = {
+    "name": "harmless",
+    "title": "A title",
+    "cite": "A citation",
+    "claim": "biased",
+    "target": "a target",
+    "reward": "verifier",
+    "kl": "none",
+    "baseline": "none",
+    "normalization": "none",
+    "objective": {"quantity": "sequence_advantage", "aggregation": "token_mean"},
+}
+
+NASTY = [
+    '"""; import os; os.system("true") #',
+    'x"""\nimport os\n"""',
+    "\\",
+    '\\"""',
+    '"',
+    '""',
+    'ends in a quote"',
+    "'''",
+    "{{ 7 * 7 }}{% for x in () %}{% endfor %}{# gone #}",
+    "{% raw %}",
+    "line\nbreak\r\nand\ttab\x00null\x0cfeed\u2028separator\u0085",
+    "\\N{BULLET} \\x41 \\u0041 \\\n",
+    "#!/bin/sh",
+    "f'{1}' %s %(prog)s",
+    "\u202eright to left",
+]
+
+
+@cache
+def code_of(**strings: str) -> str:
+    """The rendered script of the harmless spec with other strings, without its docstring."""
+    return without_docstring(render(Plan(Spec.model_validate({**HARMLESS, **strings})), "harmless.yaml", "0" * 16))
+
+
+def without_docstring(script: str) -> str:
+    module = ast.parse(script)
+    assert isinstance(module.body[0], ast.Expr) and isinstance(module.body[0].value, ast.Constant)
+    first = next(token for token in tokenize.generate_tokens(io.StringIO(script).readline) if token.type != tokenize.NL)
+    assert first.type == tokenize.STRING and first.string.startswith('"""') and first.string.endswith('"""')
+    return ast.dump(ast.Module(module.body[1:], []))
+
+
+def with_examples(test):
+    for text in NASTY:
+        test = example(title=text, cite=text[::-1] or "-", target=text)(test)
+    return test
+
+
+words = st.text(st.one_of(st.sampled_from("\"'\\{}%#\n\r; "), st.characters()), max_size=40)
+
+
+@with_examples
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(title=words, cite=words, target=words)
+def test_strings_stay_strings(title: str, cite: str, target: str) -> None:
+    """Whatever a spec calls itself, its code is that of a harmless one."""
+    assert code_of(title=title, cite=cite, target=target) == code_of()
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_the_name_of_the_file_stays_a_string(text: str) -> None:
+    spec = Spec.model_validate(HARMLESS)
+    assert without_docstring(render(Plan(spec), text, "0" * 16)) == code_of()
+
+
+def test_through_a_file(tmp_path: Path) -> None:
+    """The same by way of YAML and ruff: the title is read back from the docstring as it was written."""
+    title = 'quote """ brace {{ x }} slash \\ end "'
+    text = {**HARMLESS, "title": title}
+    file = tmp_path / 'it\'s""".yaml'
+    file.write_text(json.dumps(text), encoding="utf-8")
+    script = compile_spec(file).script
+    assert (ast.get_docstring(ast.parse(script)) or "").startswith(title)
+    assert without_docstring(script) == without_docstring(
+        finish([render(Plan(Spec.model_validate(HARMLESS)), "x", "0")])[0]
+    )
+
+
+@pytest.mark.parametrize("name", ['x"""; import os', "a b", "1a", "import", "", "é", "a-b", "../a", "a\n", "None"])
+def test_a_name_is_an_identifier(name: str) -> None:
+    with pytest.raises(ValidationError):
+        Spec.model_validate({**HARMLESS, "name": name})
