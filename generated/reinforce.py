@@ -946,7 +946,7 @@ def main() -> None:
             stop(f"there is no file {argv[0]}")
         given = yaml.safe_load(Path(argv[0]).read_text(encoding="utf-8"))
         argv = [f"--{name}={value}" for name, value in given.items() if value is not None] + argv[1:]
-    (args,) = HfArgumentParser(Args, description=__doc__.splitlines()[0]).parse_args_into_dataclasses(argv)
+    (args,) = HfArgumentParser(Args).parse_args_into_dataclasses(argv)
     train(args)
 
 

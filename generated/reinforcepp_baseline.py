@@ -330,6 +330,7 @@ def policy_loss(
 @torch.no_grad()
 def count_clipped(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, mask: Tensor, hp: Args) -> Tensor:
     """How many tokens are at the lower and at the upper bound, where it acts. [rows, T] -> [2]."""
+    logprobs, old_logprobs = logprobs.masked_fill(~mask, 0.0), old_logprobs.masked_fill(~mask, 0.0)
     ratio = importance_ratio(logprobs, old_logprobs)
     return torch.stack(
         [(where & mask).sum() for where in clipped(ratio, advantages, low=hp.clip_low, high=hp.clip_high)]
@@ -926,11 +927,10 @@ def train(args: Args) -> None:
             responses = sample(batch, args.group_size, sampled)
         with watch("score"):
             scores_BG, texts = score_responses(scorer, tokenizer, batch, responses)
-        with watch("logprobs"):
+        with watch("logprobs"), accelerator.autocast():
             # A batch that is used once is scored by the policy that sampled it: the update's own log-probs serve.
             old_logprobs = token_logprobs(policy, responses, args.prompts_per_forward) if updates > 1 else None
-            with accelerator.autocast():
-                ref_logprobs = token_logprobs(reference, responses, args.prompts_per_forward)
+            ref_logprobs = token_logprobs(reference, responses, args.prompts_per_forward)
 
         # The statistics of a step are over its whole batch, so every process gathers all of it.
         scores, mask, ended = (gather(accelerator, x) for x in (scores_BG, responses.mask_BGT, responses.ended_BG))
@@ -1044,7 +1044,7 @@ def main() -> None:
             stop(f"there is no file {argv[0]}")
         given = yaml.safe_load(Path(argv[0]).read_text(encoding="utf-8"))
         argv = [f"--{name}={value}" for name, value in given.items() if value is not None] + argv[1:]
-    (args,) = HfArgumentParser(Args, description=__doc__.splitlines()[0]).parse_args_into_dataclasses(argv)
+    (args,) = HfArgumentParser(Args).parse_args_into_dataclasses(argv)
     train(args)
 
 

@@ -892,10 +892,9 @@ def train(args: Args) -> None:
             responses = sample(batch, args.group_size, sampled)
         with watch("score"):
             scores_BG, texts = score_responses(scorer, tokenizer, batch, responses)
-        with watch("logprobs"):
+        with watch("logprobs"), accelerator.autocast():
             old_logprobs = token_logprobs(policy, responses, args.prompts_per_forward)
-            with accelerator.autocast():
-                ref_logprobs = token_logprobs(reference, responses, args.prompts_per_forward)
+            ref_logprobs = token_logprobs(reference, responses, args.prompts_per_forward)
 
         # The statistics of a step are over its whole batch, so every process gathers all of it.
         scores, mask, ended = (gather(accelerator, x) for x in (scores_BG, responses.mask_BGT, responses.ended_BG))
@@ -1002,7 +1001,7 @@ def main() -> None:
             stop(f"there is no file {argv[0]}")
         given = yaml.safe_load(Path(argv[0]).read_text(encoding="utf-8"))
         argv = [f"--{name}={value}" for name, value in given.items() if value is not None] + argv[1:]
-    (args,) = HfArgumentParser(Args, description=__doc__.splitlines()[0]).parse_args_into_dataclasses(argv)
+    (args,) = HfArgumentParser(Args).parse_args_into_dataclasses(argv)
     train(args)
 
 

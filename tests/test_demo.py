@@ -95,7 +95,7 @@ def test_addition_data_are_disjoint_as_unordered_pairs_and_repeat():
     record = train[0].record()
     assert record["answer"] == str(train[0].a + train[0].b)
     assert record["prompt"].splitlines()[-1] == f"{train[0].a} + {train[0].b} = "
-    assert len(record["prompt"].splitlines()) == 4
+    assert len(record["prompt"].splitlines()) == len(SOLVED) + 1
 
 
 # ------------------------------------------------------------------------------------------------------- directory

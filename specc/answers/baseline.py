@@ -75,7 +75,7 @@ class GroupBaseline(Baseline):
                 "group-of-one",
                 self.at(),
                 f"{self.name} needs at least 2 responses a prompt; sampling.group_size is {spec.sampling.group_size}",
-                "the baseline comes from the responses to the same prompt; one response has nothing to compare it with, "
+                "the baseline comes from the responses to the same prompt; one response has nothing to compare with, "
                 "and every advantage would be 0 or undefined",
                 "sampling: {group_size: 4}",
             )
