@@ -21,7 +21,7 @@ demo: .venv/demo  ## compile REINFORCE++, prepare a small language model, and tr
 	$(BIN)/specc compile algorithms/reinforcepp.yaml
 	$(BIN)/specc demo $(DEMO)
 	rm -rf $(RUN)
-	$(BIN)/python generated/reinforcepp.py specc/demo/files/demo.yaml --output_dir $(RUN)
+	$(BIN)/python generated/reinforcepp.py $(DEMO)/train.yaml --reward $(DEMO)/verifier.py:score --output_dir $(RUN)
 
 demo-seeds: .venv/demo  ## the same for three seeds, as the table of the README
 	$(BIN)/specc compile algorithms/reinforcepp.yaml

@@ -16,6 +16,7 @@ def run(seed: int) -> tuple[float, float, float, float]:
     folder = Path("runs") / f"demo-seed-{seed}"
     subprocess.run(["rm", "-rf", str(folder)], check=True)
     command = [sys.executable, "generated/reinforcepp.py", ".cache/demo/train.yaml"]
+    command += ["--reward", ".cache/demo/verifier.py:score"]
     start = time.perf_counter()
     subprocess.run([*command, "--seed", str(seed), "--output_dir", str(folder)], check=True)
     minutes = (time.perf_counter() - start) / 60

@@ -39,6 +39,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, get_type_hints
 import torch
 import yaml
 from accelerate import Accelerator
+from accelerate.tracking import get_available_trackers
 from accelerate.utils import set_seed, tqdm
 from torch import Tensor, nn
 from torch.nn import functional
@@ -108,7 +109,7 @@ class Args:
     seed: Annotated[int, ">= 0"] = arg(0, "seed of the data's order and of the samples")
     # what is written
     eval_every: Annotated[int, ">= 1"] = arg(50, "steps between evaluations on --eval_data, with greedy responses")
-    save_every: Annotated[int, ">= 1"] = arg(50, "steps between checkpoints")
+    save_every: Annotated[int, ">= 0"] = arg(50, "steps between checkpoints, and one at the end; 0 for none")
     keep_checkpoints: Annotated[int, ">= 1"] = arg(2, "checkpoints that are kept")
     report_to: str = arg("tensorboard", "accelerate's trackers, separated by commas")
 
@@ -164,16 +165,19 @@ def masked_std(values: Tensor, mask: Tensor, dim: int | tuple[int, ...], ddof: i
 class Scorer:
     """The verifier named by `file.py:function`.
 
-    It is called as `function(prompts=[...], completions=[...], **columns)`, one list for each other column of the data,
+    It is called as `function(prompts=[...], completions=[...], **columns)`, a list for each column that every row has,
     and returns one number a completion, or None (or NaN) where it cannot tell.
     """
 
     def __init__(self, reward: str, columns: set[str]) -> None:
         file, _, name = reward.rpartition(":")
+        if not file.endswith(".py"):
+            stop(f"--reward: {reward} is not of the form file.py:function")
         if not Path(file).is_file():
-            stop(f"--reward is file.py:function, and there is no file {file or reward}")
-        module_spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+            stop(f"--reward: there is no file {file}")
+        module_spec = importlib.util.spec_from_file_location(f"reward_{Path(file).stem}", file)
         module = importlib.util.module_from_spec(module_spec)
+        sys.modules[module_spec.name] = module  # where dataclasses and pickle look for it
         try:
             module_spec.loader.exec_module(module)
         except Exception as error:
@@ -399,7 +403,12 @@ def generate(
         model.base_model(ids_BP[:, :-1], attention_mask=mask, position_ids=position_ids(mask), cache=cache)
         cache.batch_repeat_interleave(group_size)
     ids, mask = (x.repeat_interleave(group_size, dim=0) for x in (ids_BP, mask_BP))
-    tokens = model.generate(ids, attention_mask=mask.long(), cache=cache, generation_config=config)
+    try:
+        tokens = model.generate(ids, attention_mask=mask.long(), cache=cache, generation_config=config)
+    except RuntimeError as error:
+        if "probability tensor" not in str(error):
+            raise
+        stop("the policy's probabilities are not finite any more; try a lower --learning_rate, and look at the rewards")
     return tokens[:, ids.shape[1] :].reshape(len(ids_BP), group_size, -1)
 
 
@@ -557,14 +566,18 @@ def as_rows(*values_BGT: Tensor | None) -> list[Tensor | None]:
 
 def stop(message: str) -> NoReturn:
     """Ends the run with one sentence that says what is wrong."""
-    raise SystemExit(f"error: {message}")
+    raise SystemExit("error: " + message.replace("\n", " "))
 
 
 def load_rows(source: str, argument: str) -> list[dict[str, Any]]:
     """The rows of a JSONL file or of a Hugging Face dataset (an id, `id:split`, or a folder), each with a `prompt`."""
     if Path(source).is_file():
+        try:
+            lines = Path(source).read_text(encoding="utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            stop(f"--{argument}: {source} is not UTF-8 ({error.reason} at byte {error.start})")
         rows = []
-        for number, line in enumerate(Path(source).read_text(encoding="utf-8").split("\n"), start=1):
+        for number, line in enumerate(lines, start=1):
             try:
                 rows += [json.loads(line)] if line.strip() else []
             except json.JSONDecodeError as error:
@@ -595,7 +608,10 @@ def tokenize(rows: list[dict[str, Any]], tokenizer: PreTrainedTokenizerBase, lon
         if isinstance(row["prompt"], str):
             ids = tokenizer(row["prompt"])["input_ids"]
         else:
-            text = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
+            try:
+                text = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
+            except Exception as error:  # the template is a program of its own
+                stop(f"the tokenizer's chat template cannot write the prompt {str(row['prompt'])[:80]} ({error})")
             ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         kept += [{**row, "ids": ids}] if 0 < len(ids) <= longest else []
     if len(kept) < len(rows):
@@ -630,9 +646,13 @@ def start(args: Args) -> Accelerator:
     """The accelerator, with bf16 settled, and a stop where the launch would train processes alone or unevenly."""
     if args.bf16 is None:
         args.bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    trackers = [name for name in args.report_to.split(",") if name]
+    known = {"all", "tensorboard"} | {tracker.value for tracker in get_available_trackers()}
+    if unknown := sorted(set(trackers) - known):
+        stop(f"--report_to: {', '.join(unknown)} is not installed, or no tracker of accelerate's")
     accelerator = Accelerator(
         mixed_precision="bf16" if args.bf16 else "no",
-        log_with=[name for name in args.report_to.split(",") if name] or None,
+        log_with=trackers or None,
         project_dir=args.output_dir,
     )
     launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
@@ -641,7 +661,10 @@ def start(args: Args) -> Accelerator:
     if args.prompts_per_step % (world * args.minibatches):
         parts = f"{world} processes x {args.minibatches} minibatches"
         stop(f"--prompts_per_step {args.prompts_per_step} does not divide into {parts}")
-    Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+    try:
+        Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        stop(f"--output_dir: cannot make {args.output_dir} ({error.strerror})")
     return accelerator
 
 
@@ -649,8 +672,9 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The policy's tokenizer, with a pad token."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        stop(f"--model: cannot load a tokenizer from {name} ({str(error).splitlines()[0]})")
+    except Exception as error:  # of transformers, tokenizers or the disk
+        reason = str(error).partition("\n")[0]
+        stop(f"--model: cannot load a tokenizer from {name} ({reason})")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -664,8 +688,9 @@ def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
             if isinstance(value, float) and ("dropout" in key or key.endswith("pdrop")):
                 setattr(config, key, 0.0)
         model = AutoModelForCausalLM.from_pretrained(name, config=config, dtype=torch.float32)
-    except (OSError, ValueError) as error:
-        stop(f"--model: cannot load {name} ({str(error).splitlines()[0]})")
+    except Exception as error:  # of transformers, safetensors or the disk
+        reason = str(error).partition("\n")[0]
+        stop(f"--model: cannot load {name} ({reason})")
     ends = (
         model.generation_config.eos_token_id
         if model.generation_config.eos_token_id is not None
@@ -856,7 +881,7 @@ def train(args: Args) -> None:
     held_out = load_rows(args.eval_data, "eval_data") if args.eval_data else []
     accelerator = start(args)
     device, main, world = accelerator.device, accelerator.is_main_process, accelerator.num_processes
-    scorer = Scorer(args.reward, set(rows[0]))
+    scorer = Scorer(args.reward, set.intersection(*map(set, rows + held_out)))
     rows = tokenize(rows, tokenizer, args.max_prompt_length)
     held_out = tokenize(held_out, tokenizer, args.max_prompt_length) if held_out else []
 
@@ -1020,7 +1045,7 @@ def train(args: Args) -> None:
             shown = {name: f"{metrics[name]:.3g}" for name in ("reward", "kl", "entropy", "tokens_per_second")}
             progress.set_postfix(shown)
             progress.update()
-        if (step + 1) % args.save_every == 0 or step + 1 == args.steps:
+        if args.save_every and ((step + 1) % args.save_every == 0 or step + 1 == args.steps):
             saved = {"scheduler": scheduler.state_dict()}
             save_checkpoint(accelerator, folder, step + 1, saved, args.keep_checkpoints)
 
@@ -1042,10 +1067,12 @@ def main() -> None:
     if argv and argv[0].endswith((".yaml", ".yml", ".json")):
         if not Path(argv[0]).is_file():
             stop(f"there is no file {argv[0]}")
-        given = yaml.safe_load(Path(argv[0]).read_text(encoding="utf-8"))
+        try:
+            given = dict(yaml.safe_load(Path(argv[0]).read_text(encoding="utf-8")))
+        except (yaml.YAMLError, TypeError, ValueError) as error:
+            stop(f"{argv[0]} does not hold arguments and their values ({error})")
         argv = [f"--{name}={value}" for name, value in given.items() if value is not None] + argv[1:]
-    (args,) = HfArgumentParser(Args).parse_args_into_dataclasses(argv)
-    train(args)
+    train(Args(**vars(HfArgumentParser(Args, allow_abbrev=False).parse_args(argv))))
 
 
 if __name__ == "__main__":

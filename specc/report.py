@@ -168,17 +168,12 @@ def demo(files: DemoFiles, algorithm: str = "reinforcepp") -> str:
         "held-out prompts": files.heldout,
         "verifier": files.verifier,
         "reward model": files.reward_model,
+        "training settings": files.training,
     }
     where = table((name, short(path)) for name, path in parts.items() if path is not None)
-    options = {
-        "--model": short(files.model),
-        "--train_data": short(files.train),
-        "--eval_data": short(files.heldout),
-        "--reward": f"{short(files.verifier)}:score",
-        "--output_dir": f"runs/{algorithm}",
-    }
+    options = {"--reward": f"{short(files.verifier)}:score", "--output_dir": f"runs/{algorithm}"}
     given = (f"{key} {shlex.quote(value)}" for key, value in options.items())
-    words = [f"python generated/{algorithm}.py", *given]
+    words = [f"python generated/{algorithm}.py {shlex.quote(short(files.training))}", *given]
     commands = [f"specc compile {algorithm}", *" \\\n    ".join(words).split("\n")]
     return "\n".join([*where, "", "To train on it:", "", *indented(commands)])
 

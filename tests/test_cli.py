@@ -306,13 +306,19 @@ def test_answers_to_a_question_lists_every_field(question: str) -> None:
     assert "None" not in text and "Annotated" not in text
 
 
+def test_the_readme_has_the_table_of_the_shipped_algorithms() -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    assert run("algorithms", "--markdown").stdout.strip() in readme
+
+
 def test_demo_says_where_things_are_and_how_to_train(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
 
     def prepare(directory: Path, *, tiny: bool, report: Any) -> Any:
         asked.update(directory=directory, tiny=tiny)
         report("working")
-        names = {"model": "model", "train": "train.jsonl", "heldout": "heldout.jsonl", "verifier": "verifier.py"}
+        names = {"model": "model", "train": "train.jsonl", "heldout": "heldout.jsonl"}
+        names |= {"verifier": "verifier.py", "training": "train.yaml"}
         return SimpleNamespace(reward_model=None, **{key: here / directory / name for key, name in names.items()})
 
     monkeypatch.setattr(demos, "prepare", prepare)
@@ -322,8 +328,8 @@ def test_demo_says_where_things_are_and_how_to_train(here: Path, monkeypatch: py
     assert result.stdout.startswith("working\n")
     [command] = [line for line in result.stdout.replace(" \\\n", "").splitlines() if "python" in line]
     assert " ".join(command.split()) == (
-        "python generated/reinforcepp.py --model demo-tiny/model --train_data demo-tiny/train.jsonl"
-        " --eval_data demo-tiny/heldout.jsonl --reward demo-tiny/verifier.py:score --output_dir runs/reinforcepp"
+        "python generated/reinforcepp.py demo-tiny/train.yaml"
+        " --reward demo-tiny/verifier.py:score --output_dir runs/reinforcepp"
     )
     assert "specc compile reinforcepp" in result.stdout
     run("demo", "a folder")
@@ -339,7 +345,7 @@ def test_a_demo_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.exit_code, result.stderr) == (1, "Error: the package smoll is not installed\n")
 
 
-@pytest.mark.parametrize("command", [[], ["compile"], ["explain"], ["answers"], ["demo"]])
+@pytest.mark.parametrize("command", [[], ["compile"], ["explain"], ["answers"], ["algorithms"], ["demo"]])
 def test_help_has_an_example(command: list[str]) -> None:
     result = run(*command, "--help")
     assert result.exit_code == 0

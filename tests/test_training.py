@@ -148,7 +148,7 @@ def test_the_first_step_is_on_policy_and_at_the_reference(small: tuple[ModuleTyp
     first, *later, _ = rows_of(folder / "metrics.jsonl")
     source = Path(script.__file__).read_text(encoding="utf-8")
     if "kl" in first:
-        # In the loss it is of the update's own log-probs, whose passes have other shapes than the reference's and round.
+        # In the loss it is of the update's own log-probs, whose passes are of other shapes and round apart.
         assert first["kl"] < 1e-12 if "rows_of(ref_logprobs)" in source else first["kl"] == 0
         assert all(row["kl"] > 0 for row in later)
     if "clip_ratio/region_mean" in first and script.Args.epochs * script.Args.minibatches == 1:
@@ -162,9 +162,8 @@ def test_completions_are_written_with_their_rewards(small: tuple[ModuleType, Pat
     kinds = [(sample["step"], sample["kind"]) for sample in samples[::5]]
     assert kinds == [(0, "held-out"), (0, "training"), (2, "held-out"), (2, "training"), (3, "held-out")]
     assert len(samples) == 25
-    answers = {
-        row["prompt"]: row["answer"] for file in (tiny_demo.train, tiny_demo.heldout) for row in read_records(file)
-    }
+    rows = read_records(tiny_demo.train) + read_records(tiny_demo.heldout)
+    answers = {row["prompt"]: row["answer"] for row in rows}
     heldout = [row["prompt"] for row in read_records(tiny_demo.heldout)[:5]]
     assert [sample["prompt"] for sample in samples if sample["kind"] == "held-out"] == heldout * 3
     for sample in samples:
@@ -238,7 +237,7 @@ def test_it_learns_to_sort(name: str, tiny_demo: DemoFiles, tmp_path: Path) -> N
         learning_rate=3e-4,
         prompts_per_forward=16,
     )
-    before, after = (
+    before, after = (  # greedy
         accuracy(
             AutoModelForCausalLM.from_pretrained(folder).eval(),
             AutoTokenizer.from_pretrained(folder),

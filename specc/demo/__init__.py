@@ -46,6 +46,8 @@ class DemoFiles:
     """As `train`, 200 problems of which none is in `train`."""
     verifier: Path
     """A Python file with `score(prompts, completions, answer, **columns)`."""
+    training: Path
+    """Arguments of a compiled script, as YAML: where these parts are, and settings that learn here on two CPU cores."""
     reward_model: Path | None = None
     """A folder for `AutoModelForSequenceClassification` (one label) and `AutoTokenizer`."""
     pairs: Path | None = None
@@ -93,6 +95,7 @@ def prepare(directory: Path, *, tiny: bool = False, report: Callable[[str], None
         unfinished.mkdir()
         try:
             measured = builder.build(_files(unfinished, kind), seed=SEED, report=report)
+            write_training(unfinished / files.training.name, files, builder.TRAINING)
             manifest = {"kind": kind, "format": FORMAT, "seed": SEED, "packages": packages, "measured": measured}
             (unfinished / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
             _publish(unfinished, files, kind)
@@ -103,6 +106,14 @@ def prepare(directory: Path, *, tiny: bool = False, report: Callable[[str], None
     return files
 
 
+def write_training(path: Path, files: DemoFiles, settings: dict[str, Any]) -> None:
+    """Write the arguments that train on the demo; the reward is not among them, since scripts differ in it."""
+    where = {"model": files.model, "train_data": files.train, "eval_data": files.heldout}
+    lines = [f"{name}: {json.dumps(str(value))}" for name, value in where.items()]
+    lines += [f"{name}: {json.dumps(value)}" for name, value in settings.items()]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def _files(directory: Path, kind: str) -> DemoFiles:
     common = {
         "directory": directory,
@@ -110,6 +121,7 @@ def _files(directory: Path, kind: str) -> DemoFiles:
         "train": directory / "train.jsonl",
         "heldout": directory / "heldout.jsonl",
         "verifier": directory / "verifier.py",
+        "training": directory / "train.yaml",
     }
     if kind == REAL:
         return DemoFiles(**common)

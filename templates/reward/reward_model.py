@@ -22,8 +22,9 @@ class Scorer:
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(reward_model)
             self.model = AutoModelForSequenceClassification.from_pretrained(reward_model, dtype=dtype).to(device).eval()
-        except (OSError, ValueError) as error:
-            stop(f"--reward_model: cannot load {reward_model} ({str(error).splitlines()[0]})")
+        except Exception as error:  # of transformers, safetensors or the disk
+            reason = str(error).partition("\n")[0]
+            stop(f"--reward_model: cannot load {reward_model} ({reason})")
         if self.model.config.num_labels != 1:
             stop(
                 f"--reward_model: {reward_model} gives {self.model.config.num_labels} numbers a response; one is needed"
@@ -43,8 +44,9 @@ class Scorer:
     def __call__(self, rows: list[dict[str, Any]], completions: list[str], ended: list[bool]) -> list[float]:
         """One score a completion."""
         texts = [self.text(row["prompt"], c, e) for row, c, e in zip(rows, completions, ended, strict=True)]
+        how = {"padding": True, "return_tensors": "pt", "add_special_tokens": isinstance(rows[0]["prompt"], str)}
         scores: list[float] = []
-        for start in range(0, len(texts), 64):
-            batch = self.tokenizer(texts[start : start + 64], padding=True, return_tensors="pt").to(self.model.device)
+        for start in range(0, len(texts), 64):  # a chat template has written the special tokens itself
+            batch = self.tokenizer(texts[start : start + 64], **how).to(self.model.device)
             scores += self.model(**batch).logits[:, 0].float().tolist()
         return scores

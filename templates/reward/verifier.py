@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,19 @@ from templates.sections.data import stop
 class Scorer:
     """The verifier named by `file.py:function`.
 
-    It is called as `function(prompts=[...], completions=[...], **columns)`, one list for each other column of the data,
+    It is called as `function(prompts=[...], completions=[...], **columns)`, a list for each column that every row has,
     and returns one number a completion, or None (or NaN) where it cannot tell.
     """
 
     def __init__(self, reward: str, columns: set[str]) -> None:
         file, _, name = reward.rpartition(":")
+        if not file.endswith(".py"):
+            stop(f"--reward: {reward} is not of the form file.py:function")
         if not Path(file).is_file():
-            stop(f"--reward is file.py:function, and there is no file {file or reward}")
-        module_spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+            stop(f"--reward: there is no file {file}")
+        module_spec = importlib.util.spec_from_file_location(f"reward_{Path(file).stem}", file)
         module = importlib.util.module_from_spec(module_spec)
+        sys.modules[module_spec.name] = module  # where dataclasses and pickle look for it
         try:
             module_spec.loader.exec_module(module)
         except Exception as error:

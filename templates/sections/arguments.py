@@ -48,7 +48,7 @@ class Args:
     seed: Annotated[int, ">= 0"] = arg(0, "seed of the data's order and of the samples")
     # what is written
     eval_every: Annotated[int, ">= 1"] = arg(50, "steps between evaluations on --eval_data, with greedy responses")
-    save_every: Annotated[int, ">= 1"] = arg(50, "steps between checkpoints")
+    save_every: Annotated[int, ">= 0"] = arg(50, "steps between checkpoints, and one at the end; 0 for none")
     keep_checkpoints: Annotated[int, ">= 1"] = arg(2, "checkpoints that are kept")
     report_to: str = arg("tensorboard", "accelerate's trackers, separated by commas")
 

@@ -11,14 +11,18 @@ from transformers import PreTrainedTokenizerBase
 
 def stop(message: str) -> NoReturn:
     """Ends the run with one sentence that says what is wrong."""
-    raise SystemExit(f"error: {message}")
+    raise SystemExit("error: " + message.replace("\n", " "))
 
 
 def load_rows(source: str, argument: str) -> list[dict[str, Any]]:
     """The rows of a JSONL file or of a Hugging Face dataset (an id, `id:split`, or a folder), each with a `prompt`."""
     if Path(source).is_file():
+        try:
+            lines = Path(source).read_text(encoding="utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            stop(f"--{argument}: {source} is not UTF-8 ({error.reason} at byte {error.start})")
         rows = []
-        for number, line in enumerate(Path(source).read_text(encoding="utf-8").split("\n"), start=1):
+        for number, line in enumerate(lines, start=1):
             try:
                 rows += [json.loads(line)] if line.strip() else []
             except json.JSONDecodeError as error:
@@ -49,7 +53,10 @@ def tokenize(rows: list[dict[str, Any]], tokenizer: PreTrainedTokenizerBase, lon
         if isinstance(row["prompt"], str):
             ids = tokenizer(row["prompt"])["input_ids"]
         else:
-            text = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
+            try:
+                text = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
+            except Exception as error:  # the template is a program of its own
+                stop(f"the tokenizer's chat template cannot write the prompt {str(row['prompt'])[:80]} ({error})")
             ids = tokenizer(text, add_special_tokens=False)["input_ids"]
         kept += [{**row, "ids": ids}] if 0 < len(ids) <= longest else []
     if len(kept) < len(rows):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
+from accelerate.tracking import get_available_trackers
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -22,9 +23,13 @@ def start(args: Args) -> Accelerator:
     """The accelerator, with bf16 settled, and a stop where the launch would train processes alone or unevenly."""
     if args.bf16 is None:
         args.bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    trackers = [name for name in args.report_to.split(",") if name]
+    known = {"all", "tensorboard"} | {tracker.value for tracker in get_available_trackers()}
+    if unknown := sorted(set(trackers) - known):
+        stop(f"--report_to: {', '.join(unknown)} is not installed, or no tracker of accelerate's")
     accelerator = Accelerator(
         mixed_precision="bf16" if args.bf16 else "no",
-        log_with=[name for name in args.report_to.split(",") if name] or None,
+        log_with=trackers or None,
         project_dir=args.output_dir,
     )
     launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
@@ -33,7 +38,10 @@ def start(args: Args) -> Accelerator:
     if args.prompts_per_step % (world * args.minibatches):
         parts = f"{world} processes x {args.minibatches} minibatches"
         stop(f"--prompts_per_step {args.prompts_per_step} does not divide into {parts}")
-    Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+    try:
+        Path(args.output_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        stop(f"--output_dir: cannot make {args.output_dir} ({error.strerror})")
     return accelerator
 
 
@@ -41,8 +49,9 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """The policy's tokenizer, with a pad token."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        stop(f"--model: cannot load a tokenizer from {name} ({str(error).splitlines()[0]})")
+    except Exception as error:  # of transformers, tokenizers or the disk
+        reason = str(error).partition("\n")[0]
+        stop(f"--model: cannot load a tokenizer from {name} ({reason})")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -56,8 +65,9 @@ def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
             if isinstance(value, float) and ("dropout" in key or key.endswith("pdrop")):
                 setattr(config, key, 0.0)
         model = AutoModelForCausalLM.from_pretrained(name, config=config, dtype=torch.float32)
-    except (OSError, ValueError) as error:
-        stop(f"--model: cannot load {name} ({str(error).splitlines()[0]})")
+    except Exception as error:  # of transformers, safetensors or the disk
+        reason = str(error).partition("\n")[0]
+        stop(f"--model: cannot load {name} ({reason})")
     ends = (
         model.generation_config.eos_token_id
         if model.generation_config.eos_token_id is not None

@@ -8,6 +8,7 @@ from torch.nn import functional
 from transformers import DynamicCache, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from templates.reward.verifier import Scorer
+from templates.sections.data import stop
 
 
 class Responses(NamedTuple):
@@ -69,7 +70,12 @@ def generate(
         model.base_model(ids_BP[:, :-1], attention_mask=mask, position_ids=position_ids(mask), cache=cache)
         cache.batch_repeat_interleave(group_size)
     ids, mask = (x.repeat_interleave(group_size, dim=0) for x in (ids_BP, mask_BP))
-    tokens = model.generate(ids, attention_mask=mask.long(), cache=cache, generation_config=config)
+    try:
+        tokens = model.generate(ids, attention_mask=mask.long(), cache=cache, generation_config=config)
+    except RuntimeError as error:
+        if "probability tensor" not in str(error):
+            raise
+        stop("the policy's probabilities are not finite any more; try a lower --learning_rate, and look at the rewards")
     return tokens[:, ids.shape[1] :].reshape(len(ids_BP), group_size, -1)
 
 
