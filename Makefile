@@ -29,7 +29,7 @@ demo-seeds: .venv/demo  ## the same for three seeds, as the table of the README
 	$(BIN)/python benchmarks/demo_seeds.py
 
 test: .venv/dev lint
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 lint: .venv/dev
 	$(BIN)/ruff check specc templates generated tests benchmarks

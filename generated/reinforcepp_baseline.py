@@ -634,7 +634,7 @@ def rows_of_step(rows: list[dict[str, Any]], step: int, count: int, seed: int) -
     first, chosen = step * count, []
     while len(chosen) < count:
         epoch, start = divmod(first + len(chosen), len(rows))
-        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed + epoch)).tolist()
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch)).tolist()
         chosen += [rows[i] for i in order[start : start + count - len(chosen)]]
     return chosen
 
@@ -777,7 +777,7 @@ class Stopwatch:
 def gather(accelerator: Accelerator, values: Tensor) -> Tensor:
     """The rows [b, ...] of all processes, padded to the longest responses, on the CPU [B, ...]."""
     if values.ndim > 2:
-        values = accelerator.pad_across_processes(values, dim=2)
+        values = accelerator.pad_across_processes(values, dim=2).to(values.dtype)  # a padded bool comes back as an int
     return accelerator.gather(values).cpu()
 
 
@@ -1053,12 +1053,13 @@ def train(args: Args) -> None:
     progress.close()
     last = evaluate(args.steps) if held_out else {}
     accelerator.log(last, step=args.steps)
-    accelerator.end_training()
     if main:
         append_line(folder / "metrics.jsonl", {"step": args.steps, **last})
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
         summarize(folder)
+    accelerator.wait_for_everyone()
+    accelerator.end_training()
 
 
 def main() -> None:

@@ -597,7 +597,7 @@ def rows_of_step(rows: list[dict[str, Any]], step: int, count: int, seed: int) -
     first, chosen = step * count, []
     while len(chosen) < count:
         epoch, start = divmod(first + len(chosen), len(rows))
-        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed + epoch)).tolist()
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch)).tolist()
         chosen += [rows[i] for i in order[start : start + count - len(chosen)]]
     return chosen
 
@@ -740,7 +740,7 @@ class Stopwatch:
 def gather(accelerator: Accelerator, values: Tensor) -> Tensor:
     """The rows [b, ...] of all processes, padded to the longest responses, on the CPU [B, ...]."""
     if values.ndim > 2:
-        values = accelerator.pad_across_processes(values, dim=2)
+        values = accelerator.pad_across_processes(values, dim=2).to(values.dtype)  # a padded bool comes back as an int
     return accelerator.gather(values).cpu()
 
 
@@ -917,7 +917,11 @@ def train(args: Args) -> None:
         with watch("score"):
             scores_BG, texts = score_responses(scorer, tokenizer, batch, responses)
         with watch("logprobs"), accelerator.autocast():
-            old_logprobs = token_logprobs(policy, responses, args.prompts_per_forward)
+            # Where the batch fits in one pass and is used once, the update's pass is made here and serves both.
+            current = policy(*responses[:4]) if updates == 1 and local <= args.prompts_per_forward else None
+            old_logprobs = (
+                current[0].detach() if current else token_logprobs(policy, responses, args.prompts_per_forward)
+            )
             ref_logprobs = token_logprobs(reference, responses, args.prompts_per_forward)
 
         # The statistics of a step are over its whole batch, so every process gathers all of it.
@@ -954,9 +958,12 @@ def train(args: Args) -> None:
                     rows_of = row_selector(part, counts_BG, mask_BGT)
                     tokens, token_mask = rows_of(responses.tokens_BGT), rows_of(mask_BGT)
                     with accelerator.no_sync(policy) if number + 1 < passes else nullcontext():
-                        logprobs, entropies = policy(
-                            responses.ids_BP[part], responses.prompt_mask_BP[part], tokens, token_mask
-                        )
+                        if current:
+                            logprobs, entropies = (rows_of(x) for x in current)
+                        else:
+                            logprobs, entropies = policy(
+                                responses.ids_BP[part], responses.prompt_mask_BP[part], tokens, token_mask
+                            )
                         loss = policy_loss(
                             *as_rows(
                                 logprobs,
@@ -1009,12 +1016,13 @@ def train(args: Args) -> None:
     progress.close()
     last = evaluate(args.steps) if held_out else {}
     accelerator.log(last, step=args.steps)
-    accelerator.end_training()
     if main:
         append_line(folder / "metrics.jsonl", {"step": args.steps, **last})
         model.save_pretrained(folder / "model")
         tokenizer.save_pretrained(folder / "model")
         summarize(folder)
+    accelerator.wait_for_everyone()
+    accelerator.end_training()
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -12,6 +13,9 @@ from types import ModuleType
 import pytest
 
 from specc.compiler import compile_specs
+
+# Two workers on two cores: more threads would wait for each other. It must be set before torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
 ALGORITHMS = sorted(path.stem for path in (ROOT / "algorithms").glob("*.yaml"))

@@ -47,18 +47,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def specc(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command of a fresh environment that holds the wheel, and sees the packages installed here but for specc."""
     home = tmp_path_factory.mktemp("environment")
-    venv.create(home, symlinks=True, with_pip=False)
+    venv.create(home, symlinks=True, with_pip=True)
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(home), "platbase": str(home)}))
-    install = (sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
-    # Without --ignore-installed, pip would take the specc of this environment away.
-    command(*install, "--no-deps", "--no-index", "--ignore-installed", "--prefix", home, wheel, folder=home)
+    # Its own pip: the one that runs here would take the specc that is installed here away.
+    install = (home / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+    command(*install, "--no-deps", "--no-index", wheel, folder=home)
     # A plain path in a .pth file: the packages there are seen, and their own .pth files, the editable specc's, are not.
     (site / "here.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    # pip wrote the Python that ran it into the script.
-    script = home / "bin" / "specc"
-    lines = script.read_text(encoding="utf-8").splitlines(keepends=True)
-    script.write_text("".join([f"#!{home / 'bin' / 'python'}\n", *lines[1:]]), encoding="utf-8")
-    return script
+    return home / "bin" / "specc"
 
 
 def test_the_wheel_is_marked_as_typed_and_holds_templates_and_algorithms(wheel: Path) -> None:

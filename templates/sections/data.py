@@ -79,6 +79,6 @@ def rows_of_step(rows: list[dict[str, Any]], step: int, count: int, seed: int) -
     first, chosen = step * count, []
     while len(chosen) < count:
         epoch, start = divmod(first + len(chosen), len(rows))
-        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed + epoch)).tolist()
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch)).tolist()
         chosen += [rows[i] for i in order[start : start + count - len(chosen)]]
     return chosen

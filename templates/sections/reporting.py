@@ -36,7 +36,7 @@ class Stopwatch:
 def gather(accelerator: Accelerator, values: Tensor) -> Tensor:
     """The rows [b, ...] of all processes, padded to the longest responses, on the CPU [B, ...]."""
     if values.ndim > 2:
-        values = accelerator.pad_across_processes(values, dim=2)
+        values = accelerator.pad_across_processes(values, dim=2).to(values.dtype)  # a padded bool comes back as an int
     return accelerator.gather(values).cpu()
 
 
