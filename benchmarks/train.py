@@ -24,16 +24,18 @@ import torch
 from specc.compiler import compile_spec
 from specc.demo import DemoFiles, prepare
 from specc.paths import find_spec
+from specc.plan import Plan
 
 PHASES = ("generate", "score", "logprobs", "update")
 
 
-def load(name: str) -> ModuleType:
-    """The script of a spec, as a module."""
+def load(name: str) -> tuple[ModuleType, Plan]:
+    """The script of a spec, as a module, and its plan."""
+    compiled = compile_spec(find_spec(name))
     module = ModuleType(f"benchmarked_{name}")
     sys.modules[module.__name__] = module
-    exec(compile(compile_spec(find_spec(name)).script, f"{name}.py", "exec"), module.__dict__)
-    return module
+    exec(compile(compiled.script, f"{name}.py", "exec"), module.__dict__)
+    return module, compiled.plan
 
 
 def arguments(module: ModuleType, demo: DemoFiles, options: argparse.Namespace, folder: str) -> Any:
@@ -64,8 +66,11 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def floor(module: ModuleType, args: Any, model: Any, batches: list[Any], passes: int, shared: bool) -> dict[str, float]:
-    """Seconds of the bare calls on the batches: a phase's mean over the batches."""
+def floor(module: ModuleType, plan: Plan, args: Any, model: Any, batches: list[Any], shared: bool) -> dict[str, float]:
+    """Seconds of the bare calls on the batches: a phase's mean over the batches.
+
+    Where the KL is in the reward, the forward pass of the update comes before the advantages, in the phase of log-probs.
+    """
     policy = module.Policy(model, args.temperature, shared)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-6, fused=True)
     device = next(model.parameters()).device.type
@@ -77,8 +82,8 @@ def floor(module: ModuleType, args: Any, model: Any, batches: list[Any], passes:
         def forward(batch: Any = batch) -> Any:
             return policy(*batch[:4])[0]
 
-        def update(forward: Callable[[], Any] = forward) -> None:
-            forward().float().sum().backward()
+        def backward(loss: Any) -> None:
+            loss.backward()
             optimizer.step()
             optimizer.zero_grad()
 
@@ -88,10 +93,13 @@ def floor(module: ModuleType, args: Any, model: Any, batches: list[Any], passes:
                 lambda b=batch: module.generate(model, b.ids_BP, b.prompt_mask_BP, args.group_size, config, shared)
             )
             totals["generate"] += generated[0]
-            with torch.no_grad():
-                totals["logprobs"] += passes * timed(forward)[0]
+            if plan.reference:
+                with torch.no_grad():
+                    totals["logprobs"] += timed(forward)[0]
             model.train()
-            totals["update"] += timed(update)[0]
+            took, logprobs = timed(forward)
+            totals["logprobs" if plan.kl_in_reward else "update"] += took
+            totals["update"] += timed(lambda logprobs=logprobs: backward(logprobs.sum()))[0]
     return {phase: total / len(batches) for phase, total in totals.items()}
 
 
@@ -103,10 +111,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4, help="the first one warms up and is not counted")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--group", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=3)
     parser.add_argument("--bf16", action="store_true")
     options = parser.parse_args()
-    module = load(options.name)
+    module, plan = load(options.name)
     demo = prepare(options.demo, tiny=options.tiny)
     batches: list[Any] = []
     respond = module.respond
@@ -122,15 +130,14 @@ def main() -> None:
         lines = (Path(folder) / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     steps = [json.loads(line) for line in lines if "time/update" in line][1:]
     groups = [batch for batch in batches if batch.tokens_BGT.shape[1] == options.group][1:]
-    passes = {"reinforcepp": 2}.get(options.name, 0)
     took = {phase: sum(step.get(f"time/{phase}", 0.0) for step in steps) / len(steps) for phase in PHASES}
     tokens = sum(step["num_tokens"] for step in steps) / len(steps)
 
     model, _ = module.load_policy(args.model)
     model.to("cuda" if torch.cuda.is_available() else "cpu")
-    floor(module, args, model, groups[:1], passes, shared=True)  # warm up
-    bare = floor(module, args, model, groups, passes, shared=True)
-    plain = floor(module, args, model, groups, passes, shared=False)
+    floor(module, plan, args, model, groups[:1], shared=True)  # warm up
+    bare = floor(module, plan, args, model, groups, shared=True)
+    plain = floor(module, plan, args, model, groups, shared=False)
 
     print(
         f"\n{options.name}: {options.prompts} prompts x {options.group} responses, {tokens:.0f} response tokens a step"

@@ -472,10 +472,12 @@ class Policy(nn.Module):
     def score(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probs of the targets and entropies, in float32. [N, H], [N] -> [N], [N]."""
         logits, config = self.model.get_output_embeddings()(hidden).float(), self.model.config.get_text_config()
-        logits = logits * getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
+        scale = getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
         if cap := getattr(config, "final_logit_softcapping", None):
-            logits = cap * torch.tanh(logits / cap)
-        logprobs = (logits / self.temperature).log_softmax(-1)
+            logits, scale = torch.tanh(logits * (scale / cap)), cap
+        if scale != self.temperature:
+            logits = logits * (scale / self.temperature)
+        logprobs = logits.log_softmax(-1)
         entropies = -(logprobs.exp() * logprobs).sum(-1)
         return logprobs.gather(-1, targets[:, None]).squeeze(-1), entropies
 

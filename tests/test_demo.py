@@ -90,7 +90,7 @@ def test_addition_data_are_disjoint_as_unordered_pairs_and_repeat():
     keys = [tuple(sorted((problem.a, problem.b))) for problem in train + heldout]
     assert len(set(keys)) == len(keys)
     assert not set(keys) & {tuple(sorted(pair)) for pair in SOLVED}
-    assert all(10 <= number <= 99 for pair in keys for number in pair)
+    assert all(10 <= number <= 99 for pair in keys for number in (*pair, sum(pair)))
     assert split_problems(draw_problems(DRAWS, 7)) == (train, heldout)
     record = train[0].record()
     assert record["answer"] == str(train[0].a + train[0].b)

@@ -1,14 +1,15 @@
-"""The task of the real demo: two-digit addition as text to complete, from reasoning-gym's `basic_arithmetic`.
+"""The task of the real demo: two-digit sums as text to complete, from reasoning-gym's `basic_arithmetic`.
 
 A prompt is two solved lines and an open one. A small instruction-tuned model continues such a page far better than
 it answers a chat message, which is what gives reinforcement learning something to reinforce from the first step.
 
-    17 + 25 = 42
-    64 + 83 = 147
+    38 + 41 = 79
+    56 + 32 = 88
     26 + 47 =
 
 The open line ends in a space, so that a completion starts with a digit. The spaces matter to SmolLM2: without them it
-is right less than 10% of the time, with them 24-39%, depending on the solved lines.
+is right less than 10% of the time, with them 15-33%, depending on the solved lines. Sums have two digits, too: that
+the units carry into the tens is what there is to learn, and a run of a few minutes learns it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from dataclasses import dataclass
 from specc.demo.problems import DemoError
 from specc.demo.records import Record
 
-SOLVED = ((17, 25), (64, 83))
+SOLVED = ((38, 41), (56, 32))
 """The solved examples, the same in every prompt; none of them is ever asked."""
 
-TRAIN_SIZE = 2_400
+TRAIN_SIZE = 1_000
 HELDOUT_SIZE = 200
 DRAWS = 8_000
-"""Problems drawn from reasoning-gym; of the 4,095 unordered two-digit pairs, about 3,200 are among these."""
+"""Problems drawn from reasoning-gym; of the 1,640 unordered pairs with a two-digit sum, about 1,300 are there."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class Problem:
 
 
 def draw_problems(count: int, seed: int) -> list[Problem]:
-    """Draw `count` additions from reasoning-gym and return those of two two-digit numbers, repeats included.
+    """Draw `count` additions from reasoning-gym and return those with two-digit numbers and sums, repeats included.
 
-    Its "two digits" are the numbers 0 to 100, of which about a fifth of the problems are dropped here.
+    Its "two digits" are the numbers 0 to 100, so two thirds of the problems are dropped here.
     """
     import reasoning_gym
 
@@ -66,7 +67,7 @@ def draw_problems(count: int, seed: int) -> list[Problem]:
         a, b = (int(term) for term in entry["metadata"]["expression"].split("+"))
         if entry["answer"] != str(a + b):
             raise DemoError(f"reasoning-gym says that {a}+{b} is {entry['answer']}: another version of it may help")
-        if min(a, b) >= 10 and max(a, b) <= 99:
+        if min(a, b) >= 10 and a + b <= 99:
             problems.append(Problem(a, b))
     return problems
 
