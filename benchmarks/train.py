@@ -69,7 +69,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 def floor(module: ModuleType, plan: Plan, args: Any, model: Any, batches: list[Any], shared: bool) -> dict[str, float]:
     """Seconds of the bare calls on the batches: a phase's mean over the batches.
 
-    Where the KL is in the reward, the forward pass of the update comes before the advantages, in the phase of log-probs.
+    Where the KL is in the reward, the update's forward pass comes before the advantages, in the phase of log-probs.
     """
     policy = module.Policy(model, args.temperature, shared)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-6, fused=True)

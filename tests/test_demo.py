@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -98,6 +99,15 @@ def test_addition_data_are_disjoint_as_unordered_pairs_and_repeat():
     assert len(record["prompt"].splitlines()) == len(SOLVED) + 1
 
 
+def test_the_training_settings_name_the_parts_and_are_arguments_of_a_script(tiny_demo):
+    import yaml
+    from conftest import generated
+
+    settings = yaml.safe_load(tiny_demo.training.read_text(encoding="utf-8"))
+    assert settings["model"] == str(tiny_demo.model) and settings["eval_data"] == str(tiny_demo.heldout)
+    assert settings.keys() <= vars(generated("reinforcepp").Args()).keys()
+
+
 # ------------------------------------------------------------------------------------------------------- directory
 
 
@@ -105,6 +115,7 @@ class Builder:
     """Stands in for `specc.demo.tiny`: writes every part in no time, or fails half-way."""
 
     PACKAGES = ()
+    TRAINING: ClassVar[dict[str, float]] = {"steps": 3, "learning_rate": 2e-5}
 
     def __init__(self) -> None:
         self.built = 0
