@@ -1,0 +1,135 @@
+"""What the KL part of E[g] is, beside the gradient of the KL of whole responses, KL(pi || ref).
+
+A part can be the whole gradient of the reverse KL (`full`); the one with the distribution of the prefixes held fixed
+(`partial`); that of the forward KL(ref || pi) (`forward`); `zero`; the full one at another coefficient for every prompt
+(`rescaled`); or none of these (`other`). Which it is shows on responses of equal length; whether it stays so when
+lengths differ is the part's weighting: `exact`, `asymptotic` (as the batch grows) or `biased`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specc.verify.enumerate import moments, population
+from specc.verify.environment import Environment, Tables, fixed, in_proportion, level
+from specc.verify.script import Script
+from specc.verify.verdict import SAME, compare, sizes_of
+
+REFERENCES = ("full", "partial", "forward", "forward of responses")
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """The verdict on the KL part."""
+
+    kind: str
+    weighting: str  # exact, asymptotic, biased; empty where the kind says it all
+    factor: float | None  # c of the KL part over c of the reward part, where both are constant
+
+
+def references(tables: Tables) -> dict[str, Tensor]:
+    """The gradients that a KL part can be, each at a coefficient of 1. [B, P]."""
+    mask = tables.mask
+    ratio = (tables.logprobs - tables.ref_logprobs).masked_fill(~mask, 0.0)  # k1 of each token
+    inverse = ratio.neg().exp().masked_fill(~mask, 0.0)  # ref / pi
+    whole = tables.scores.sum(2)  # grad log pi(y)
+    prob = tables.probs
+    return {
+        "full": torch.einsum("bm,bm,bmp->bp", prob, ratio.sum(-1), whole),
+        "partial": torch.einsum("bm,bmt,bmtp->bp", prob, ratio, tables.scores),
+        "forward": -torch.einsum("bm,bmt,bmtp->bp", prob, inverse, tables.scores),
+        "forward of responses": -torch.einsum("bm,bmp->bp", tables.ref_logprobs.sum(-1).exp(), whole),
+    }
+
+
+def judge_penalty(script: Script, size: int, reused: bool = False) -> Penalty | None:
+    """The verdict on the KL part at group size `size`; None for a script without one."""
+    if not script.has_kl:
+        return None
+    k, _ = sizes_of(script, size)
+    if rescales_each_prompt(script, k):
+        return Penalty("rescaled", "", None)
+    kind = kind_on(script, level(), k, exact=True) or kind_on(script, level(), k, exact=False)
+    if kind is None:
+        return Penalty("other", "", None)
+    factors = [factor_on(script, world, k, kind, exact=True) for world in fixed("real")[:3]]
+    if all(factor is not None for factor in factors):
+        first = factors[0]
+        constant = first is not None and all(math.isclose(first, f or 0.0, rel_tol=1e-9) for f in factors)
+        return Penalty(short(kind), "exact", first if constant and kind != "zero" else None)
+    limits = [factor_on(script, world, k, kind, exact=False) for world in in_proportion("real")]
+    return Penalty(short(kind), "asymptotic" if all(f is not None for f in limits) else "biased", None)
+
+
+def short(kind: str) -> str:
+    """The name of the kind; the forward KL of prefixes and of whole responses share theirs."""
+    return kind.split()[0]
+
+
+def kind_on(script: Script, environment: Environment, size: int, *, exact: bool) -> str | None:
+    """The kind that fits, on responses of equal length."""
+    for kind in ("zero", *REFERENCES):
+        if factor_on(script, environment, size, kind, exact=exact) is not None:
+            return kind
+    return None
+
+
+def factor_on(script: Script, environment: Environment, size: int, kind: str, *, exact: bool) -> float | None:
+    """The b in E[g] = reward part - b beta (reference gradient), the same for every prompt; None where none fits.
+
+    Exactly, the reward part is E[g] at beta = 0. As the batch grows, a divisor of the whole batch may depend on beta, so
+    E[g] may be any multiple of (gradient - beta b reference).
+    """
+    tables, prompts = environment.tables, len(environment.prompts)
+
+    def expected(beta: float) -> Tensor:
+        hp = script.with_numbers(kl_coefficient=beta)
+        if exact:
+            return moments(script, environment, size, hp).mean * prompts
+        return population(script, environment, size, hp)
+
+    plain, once = expected(0.0), expected(1.0)
+    part = once - plain
+    scale = float(once.norm() + plain.norm())
+    if kind == "zero":
+        return 0.0 if float(part.norm()) <= SAME * scale else None
+    reference = references(tables)[kind].flatten()
+    if exact:
+        if float((expected(2.0) - once - part).norm()) > SAME * 10 * scale:
+            return None
+        return fitted(part.flatten()[:, None], -reference[:, None], scale)
+    columns = torch.stack([plain.flatten(), -reference], dim=1)
+    return fitted(once.flatten()[:, None], columns, scale)
+
+
+def fitted(values: Tensor, columns: Tensor, scale: float) -> float | None:
+    """The last coefficient over the first of a least-squares fit that leaves nothing; of one column, the coefficient."""
+    solution = torch.linalg.lstsq(columns, values).solution
+    if float((columns @ solution - values).norm()) > SAME * 10 * scale:
+        return None
+    last, first = float(solution[-1]), float(solution[0])
+    ratio = last if columns.shape[1] == 1 else last / first if first else math.nan
+    return ratio if ratio > 0 else None
+
+
+def rescales_each_prompt(script: Script, size: int) -> bool:
+    """Whether each prompt's own spread scales the KL: with no difference in its rewards, beta has no effect there.
+
+    The first prompt's rewards are all 0 and the second's differ, so that a divisor of the whole batch is not invariant.
+    """
+    if size < 2:
+        return False
+    world = level(((0, 0, 0, 0), (-2, 1, 3, 0)))
+
+    def first_prompt(beta: float) -> Tensor:
+        hp = script.with_numbers(kl_coefficient=beta, normalization_epsilon=0.0)
+        (found,) = compare(script, world, size, hp)
+        return found.mean[0]
+
+    once, twice, none = first_prompt(1.0), first_prompt(2.0), first_prompt(0.0)
+    moved = float((once - none).norm())
+    return moved > SAME and float((twice - once).norm()) <= 1e-6 * moved

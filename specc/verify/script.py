@@ -1,0 +1,194 @@
+"""The estimator of a generated script, as a module of its own.
+
+What is run is the script's own text. Only the functions of the estimator interface and what they reach are executed,
+with the imports that these need: a whole script would import transformers and accelerate, which takes longer than the
+verification.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import hashlib
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from specc.plan import Plan
+from specc.problems import Problem, SpecError
+from specc.render import INTERFACE, names_in
+from specc.source import Source
+
+REQUIRED = ("Args", "Rollouts", "compute_advantages", "aggregation_weights", "policy_loss")
+
+CLAIM = re.compile(r"^claim +(unbiased|proportional|asymptotic|reweighted|biased)\b(?!, for)", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Script:
+    """The estimator of one script, and its spec's plan where that is known."""
+
+    name: str
+    module: ModuleType
+    plan: Plan | None = None
+    claim: str | None = None
+
+    @cached_property
+    def hp(self) -> Any:
+        """The script's arguments with their defaults."""
+        return self.module.Args()
+
+    def with_numbers(self, **changes: float) -> Any:
+        """The arguments with other numbers; those that the script does not have are left out."""
+        known = {field.name for field in dataclasses.fields(self.hp)}
+        return dataclasses.replace(self.hp, **{name: value for name, value in changes.items() if name in known})
+
+    def has(self, function: str) -> bool:
+        return hasattr(self.module, function)
+
+    def number(self, name: str, default: float) -> float:
+        """One of the script's numeric arguments."""
+        return float(getattr(self.hp, name, default))
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The fields of `Rollouts` that the script's functions look at."""
+        fields = {field.name for field in dataclasses.fields(self.module.Rollouts)}
+        tree = ast.parse(self.module.__dict__["__source__"])
+        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        return frozenset(fields & used)
+
+    @cached_property
+    def loss_inputs(self) -> tuple[str, ...]:
+        """The keyword-only tensors that its `policy_loss` takes besides those of every script, e.g. `entropies`."""
+        parameters = inspect.signature(self.module.policy_loss).parameters.values()
+        return tuple(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)
+
+    @property
+    def has_kl(self) -> bool:
+        return hasattr(self.hp, "kl_coefficient")
+
+    @property
+    def reuses_batches(self) -> bool:
+        """Whether a batch is used for more than one update, as the defaults of its arguments say."""
+        return self.number("epochs", 1) * self.number("minibatches", 1) > 1
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Turns what the script's own code raises into a problem that says where."""
+        try:
+            yield
+        except Exception as error:
+            frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == self.name]
+            if not frames:
+                raise
+            last = frames[-1]
+            raise SpecError(
+                [
+                    Problem(
+                        "script-raises",
+                        f"{last.name} raises {type(error).__name__} at line {last.lineno}: {error}",
+                        "the estimator is evaluated on every outcome of a small policy, all of them at once under "
+                        "torch.func.vmap, so it may not branch on a tensor's value nor leave its shapes",
+                        "compare the function with the one that specc compiles",
+                        source=Source(self.name),
+                    )
+                ]
+            ) from error
+
+
+def load_script(text: str, name: str, plan: Plan | None = None, claim: str | None = None) -> Script:
+    """The estimator in a script's text. `name` is its file, for errors.
+
+    Raises `SpecError` where the text is not a script: what is missing, or what it imports that is not installed.
+    """
+    try:
+        tree = ast.parse(text, name)
+    except SyntaxError as error:
+        raise not_a_script(name, f"line {error.lineno}: {error.msg}", "the file is not valid Python") from None
+    reached = estimator(tree)
+    defined = {bound for node in reached.body for bound in bound_names(node)}
+    if missing := [function for function in REQUIRED if function not in defined]:
+        why = f"a script that specc compiles defines {', '.join(REQUIRED)}"
+        raise not_a_script(name, f"there is no {' and no '.join(missing)} in it", why)
+    digest = hashlib.sha256(f"{name}\n{text}".encode()).hexdigest()[:16]
+    module = ModuleType(f"specc_script_{digest}")
+    module.__dict__["__source__"] = ast.unparse(reached)
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    try:
+        exec(compile(reached, name, "exec"), module.__dict__)
+    except Exception as error:
+        raise not_a_script(name, f"{type(error).__name__}: {error}", "its definitions cannot be executed") from error
+    stated = CLAIM.search(ast.get_docstring(tree) or "")
+    return Script(name, module, plan, claim or (stated.group(1) if stated else None))
+
+
+def read_script(path: Path) -> Script:
+    """The estimator of a script's file, edited by hand or not."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise not_a_script(str(path), f"the file cannot be read: {why}", "a script is a Python file") from None
+    return load_script(text, str(path))
+
+
+def not_a_script(name: str, what: str, why: str) -> SpecError:
+    help = "give a spec, or a script that specc compiled from one"
+    return SpecError([Problem("not-a-script", what, why, help, source=Source(name))])
+
+
+def estimator(tree: ast.Module) -> ast.Module:
+    """The statements of a script that its estimator needs, imports included."""
+    definitions: dict[str, ast.stmt] = {}
+    imports: list[ast.Import | ast.ImportFrom] = []
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+        for name in bound_names(node):
+            definitions[name] = node
+    todo = [name for name in (*INTERFACE, "Args", "count_clipped") if name in definitions]
+    names: set[str] = set()
+    while todo:
+        if (name := todo.pop()) not in names:
+            names.add(name)
+            todo += names_in(definitions[name]) if name in definitions else []
+    kept = [used_part(node, names) for node in imports]
+    body = [*filter(None, kept), *(node for node in tree.body if names & set(bound_names(node)))]
+    return ast.Module(body, type_ignores=[])
+
+
+def bound_names(node: ast.stmt) -> list[str]:
+    """The names that a definition of a module binds."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Assign):
+        return [inner.id for target in node.targets for inner in ast.walk(target) if isinstance(inner, ast.Name)]
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return [node.target.id]
+    return []
+
+
+def used_part(node: ast.Import | ast.ImportFrom, names: set[str]) -> ast.stmt | None:
+    """The import of those names only that are used."""
+    if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+        return node
+    aliases = [alias for alias in node.names if (alias.asname or alias.name).split(".")[0] in names]
+    if not aliases:
+        return None
+    part: ast.Import | ast.ImportFrom = ast.Import(aliases)
+    if isinstance(node, ast.ImportFrom):
+        part = ast.ImportFrom(node.module, aliases, node.level)
+    return ast.copy_location(part, node)
+
+
+def numbers(script: Script) -> Mapping[str, Any]:
+    """The script's arguments by name."""
+    return vars(script.hp)

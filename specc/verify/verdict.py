@@ -1,0 +1,338 @@
+"""What E[g] is, beside the gradient that it claims to be.
+
+A verdict is found by comparing the exact E[g] of several environments with the gradient of the mean of E[R] over the
+batch's prompts. Rewards of 0 and 1 and rewards of any size and sign are judged apart; the KL part is judged apart from
+both, with the reward part taken at a KL coefficient of 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specc.verify.enumerate import Context, groups, moments, population, population_size
+from specc.verify.environment import SHORT, Environment, coin, fixed, in_proportion, level
+from specc.verify.script import Script
+
+ORDER = ("unbiased", "proportional", "asymptotic", "reweighted", "biased")
+"""From the strongest statement to the weakest."""
+
+KINDS = ("binary", "real")
+
+SAME = 1e-10
+"""relative difference up to which two results of float64 arithmetic are the same number"""
+
+MOST_OUTCOMES = 4000
+"""batches that one enumeration of a verdict may have; more prompts than that are taken one by one"""
+
+GRID = tuple(p / 100 for p in range(1, 100))
+"""success rates of the tables and plots"""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """E[g] of each prompt beside the gradient of its share of the objective. [B, P]."""
+
+    environment: Environment
+    size: int
+    mean: Tensor
+    gradient: Tensor
+
+    @cached_property
+    def factors(self) -> list[float]:
+        """c of each prompt in the best E[g] = c gradient; nan where the gradient is 0."""
+        norms = (self.gradient * self.gradient).sum(-1)
+        dots = (self.mean * self.gradient).sum(-1)
+        return [float(d / n) if n > 0 else math.nan for d, n in zip(dots, norms, strict=True)]
+
+    @cached_property
+    def residuals(self) -> list[float]:
+        """How far each prompt's E[g] is from parallel, relative to its size."""
+        found = []
+        for mean, gradient, factor in zip(self.mean, self.gradient, self.factors, strict=True):
+            part = 0.0 if math.isnan(factor) else factor
+            size = float(mean.norm() + abs(part) * gradient.norm())
+            found.append(float((mean - part * gradient).norm()) / size if size > 1e-12 else 0.0)
+        return found
+
+    @property
+    def parallel(self) -> bool:
+        """Whether every prompt's E[g] points along its gradient."""
+        return all(r <= SAME for r in self.residuals) and all(math.isnan(c) or c > 0 for c in self.factors)
+
+    @property
+    def common(self) -> bool:
+        """Whether all prompts have the same factor besides."""
+        return self.parallel and len(distinct(self.factors)) <= 1
+
+    @property
+    def equal(self) -> bool:
+        return self.common and all(math.isclose(c, 1.0, rel_tol=SAME) for c in distinct(self.factors))
+
+    @property
+    def angles(self) -> list[float]:
+        """Degrees between each prompt's E[g] and its gradient."""
+        found = []
+        for mean, gradient in zip(self.mean, self.gradient, strict=True):
+            sizes = float(mean.norm() * gradient.norm())
+            cosine = float(mean @ gradient) / sizes if sizes > 0 else 1.0
+            along = gradient / gradient.norm() if gradient.norm() > 0 else gradient
+            across = float((mean - (mean @ along) * along).norm())
+            found.append(math.degrees(math.atan2(across, float(mean @ along))) if abs(cosine) > 0 else 90.0)
+        return found
+
+
+def distinct(factors: Sequence[float]) -> list[float]:
+    """The factors that differ by more than rounding; nan, where any factor would do, is none."""
+    found: list[float] = []
+    for factor in factors:
+        if not math.isnan(factor) and not any(math.isclose(factor, other, rel_tol=SAME * 10) for other in found):
+            found.append(factor)
+    return found
+
+
+def compare(script: Script, environment: Environment, size: int, hp: Any, reused: bool = False) -> list[Compared]:
+    """E[g] of a batch of all the environment's prompts; of each prompt alone where that would be too many outcomes."""
+    prompts = len(environment.prompts)
+    count = math.comb(len(environment.tree.responses) + size - 1, size)
+    batches = [environment] if count**prompts <= MOST_OUTCOMES else [environment.only(b) for b in range(prompts)]
+    found = []
+    for batch in batches:
+        mean = moments(script, batch, size, hp, reused=reused).mean
+        found.append(Compared(batch, size, mean, batch.tables.gradient / len(batch.prompts)))
+    return found
+
+
+def compare_limit(script: Script, environment: Environment, size: int, hp: Any, reused: bool = False) -> Compared:
+    """The limit of E[g] as the batch grows, beside each prompt's gradient."""
+    mean = population(script, environment, size, hp, reused=reused)
+    return Compared(environment, size, mean, environment.tables.gradient)
+
+
+def classify(exact: Sequence[Compared], limit: Callable[[], Sequence[Compared]]) -> tuple[str, bool]:
+    """The strongest verdict that all comparisons allow, and whether it holds exactly (or only as the batch grows).
+
+    `exact` are of batches of the same group size; a factor may depend on that and on the number of prompts.
+    """
+    by_shape: dict[int, list[float]] = {}
+    for each in exact:
+        by_shape.setdefault(len(each.environment.prompts), []).extend(each.factors)
+    if all(each.parallel for each in exact) and all(len(distinct(f)) <= 1 for f in by_shape.values()):
+        return ("unbiased" if all(each.equal for each in exact) else "proportional"), True
+    limits = limit()
+    if all(each.common for each in limits):
+        return "asymptotic", False
+    if all(each.parallel for each in exact):
+        return "reweighted", True
+    if all(each.parallel for each in limits):
+        return "reweighted", False
+    return "biased", True
+
+
+def allowed(verdict: str, script: Script, environment: Environment, size: int, hp: Any) -> bool:
+    """Whether one environment is consistent with a verdict: the condition whose failure is a counterexample."""
+    if verdict == "asymptotic":
+        return compare_limit(script, environment, size, hp).common
+    found = compare(script, environment, size, hp)
+    if verdict == "unbiased":
+        return all(each.equal for each in found)
+    if verdict == "proportional":
+        return all(each.parallel for each in found) and len(distinct([c for each in found for c in each.factors])) <= 1
+    if all(each.parallel for each in found):
+        return True
+    return compare_limit(script, environment, size, hp).parallel
+
+
+# -------- The factor --------
+
+
+@dataclass(frozen=True)
+class Factor:
+    """c, at the group size of the verdict, and as a formula where one fits every k and B that was tried."""
+
+    value: float
+    formula: str | None
+
+    def __str__(self) -> str:
+        return self.formula if self.formula is not None else f"{self.value:.6g}"
+
+
+FORMULAS: dict[str, Callable[[int, int], Fraction]] = {
+    "": lambda k, B: Fraction(1),
+    "(k - 1)/k": lambda k, B: Fraction(k - 1, k),
+    "(kB - 1)/(kB)": lambda k, B: Fraction(k * B - 1, k * B),
+    "k/(k - 1)": lambda k, B: Fraction(k, max(k - 1, 1)),
+    "sqrt((k - 1)/k)": lambda k, B: Fraction(math.sqrt((k - 1) / k)).limit_denominator(10**12),
+    "1/k": lambda k, B: Fraction(1, k),
+    "k": lambda k, B: Fraction(k),
+}
+
+
+def find_factor(script: Script, size: int, smallest: int, hp: Any) -> Factor:
+    """c, measured on coins at several k and B, and the formula that goes through all of them."""
+    measured: dict[tuple[int, int], float] = {}
+    for k in sorted({*range(max(smallest, 1), max(smallest, 1) + 3), size}):
+        for chances in (((1, 1),), ((1, 1), (1, 3)), ((1, 1), (1, 3), (2, 1))):
+            if (k + 1) ** len(chances) <= MOST_OUTCOMES:
+                (found,) = compare(script, coin(*chances), k, hp)
+                if len(same := distinct(found.factors)) == 1 and found.parallel:
+                    measured[k, len(chances)] = same[0]
+    value = measured.get((size, 1), math.nan)
+    for text, formula in FORMULAS.items():
+        scales = [c / float(formula(*shape)) if formula(*shape) else math.nan for shape, c in measured.items()]
+        if len(measured) > 2 and len(distinct(scales)) == 1 and not any(map(math.isnan, scales)):
+            return Factor(value, " x ".join(filter(None, [text, as_number(scales[0])])) or "1")
+    return Factor(value, None)
+
+
+def as_number(scale: float) -> str:
+    """A number as a fraction where it is a simple one; nothing for 1."""
+    if math.isclose(scale, 1.0, rel_tol=SAME):
+        return ""
+    near = Fraction(scale).limit_denominator(100_000)
+    return str(near) if near and math.isclose(scale, near, rel_tol=1e-9) else f"{scale:.6g}"
+
+
+# -------- The weight of a prompt by its success rate --------
+
+
+@dataclass(frozen=True)
+class Weight:
+    """w(p) in E[g] = w(p) grad p for 0/1 rewards and responses of equal length, by counts of correct responses.
+
+    With d_j = k (slope of a correct response beside j others - slope of a wrong one beside j), O being Binomial(k - 1, p):
+    w(p) = E d_O, and its integral from 0 is F(p) = (1/k) sum_j d_j P(Binomial(k, p) > j). Two rows where it depends on
+    whether the greedy response is correct.
+    """
+
+    size: int
+    differences: tuple[tuple[float, ...], ...]
+
+    def at(self, p: float) -> float:
+        row = self.row(p)
+        return math.fsum(chance * d for chance, d in zip(binomial(self.size - 1, p), row, strict=True))
+
+    def integral(self, p: float) -> float:
+        """F(p); with a greedy baseline the integral of each side of p = 1/2."""
+        if len(self.differences) == 1 or p <= 0.5:
+            return self.integral_of(self.differences[0], p)
+        wrong, right = self.differences
+        return self.integral_of(wrong, 0.5) + self.integral_of(right, p) - self.integral_of(right, 0.5)
+
+    def integral_of(self, row: Sequence[float], p: float) -> float:
+        chances = binomial(self.size, p)
+        tails = [math.fsum(chances[j + 1 :]) for j in range(self.size)]
+        return math.fsum(d * tail for d, tail in zip(row, tails, strict=True)) / self.size
+
+    def row(self, p: float) -> tuple[float, ...]:
+        return self.differences[0 if len(self.differences) == 1 or p <= 0.5 else 1]
+
+    @property
+    def constant(self) -> bool:
+        return len(distinct([d for row in self.differences for d in row])) <= 1
+
+    @property
+    def positive(self) -> bool:
+        return all(self.at(p) > 0 for p in GRID)
+
+
+def binomial(count: int, p: float) -> list[float]:
+    """The probabilities of 0..count successes."""
+    if p <= 0 or p >= 1:
+        return [float(j == (count if p >= 1 else 0)) for j in range(count + 1)]
+    logs = [math.lgamma(count + 1) - math.lgamma(j + 1) - math.lgamma(count - j + 1) for j in range(count + 1)]
+    return [math.exp(c + j * math.log(p) + (count - j) * math.log1p(-p)) for j, c in enumerate(logs)]
+
+
+def find_weight(script: Script, size: int, hp: Any) -> Weight:
+    """w(p) from the script's slopes on groups with 0..k correct responses of one token, on a prompt alone."""
+    rows = []
+    greedy_matters = "greedy_rewards_B" in script.reads
+    for chances in ((1, 2), (2, 1))[: 1 + greedy_matters]:
+        right, wrong = count_slopes(script, coin(chances), size, hp)
+        rows.append(tuple(size * (right[j + 1] - wrong[j]) for j in range(size)))
+    if len(rows) == 2 and rows[0] == rows[1]:
+        rows = rows[:1]
+    return Weight(size, tuple(rows))
+
+
+def count_slopes(script: Script, environment: Environment, size: int, hp: Any) -> tuple[list[float], list[float]]:
+    """- d loss / d log pi of a correct and of a wrong response, by the number of correct ones in the group, 0..k."""
+    index, _ = groups(2, size)
+    correct = index.sum(-1)
+    index = index[correct.argsort()]
+    slopes, _ = Context(script, environment, hp, reused=False).slopes(index[:, None])
+    of_response = slopes[:, 0, :, 0]  # [k + 1, k]
+    right, wrong = index == 1, index == 0
+    mean = [(of_response * side).sum(-1) / side.sum(-1).clamp(min=1) for side in (right, wrong)]
+    return mean[0].tolist(), mean[1].tolist()
+
+
+# -------- One class of rewards --------
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdict for one class of rewards."""
+
+    rewards: str
+    verdict: str
+    exact: bool
+    """whether it holds exactly, or as the batch grows"""
+    factor: Factor | None
+    angle: float
+    """largest angle between E[g] and the gradient over the environments, in degrees"""
+    environments: int
+    outcomes: int
+    evidence: list[Compared] = field(default_factory=list, repr=False, compare=False)
+
+
+def sizes_of(script: Script, size: int) -> tuple[int, int]:
+    """The group size at which whole environments are enumerated, for a spec's own k, and the smallest that works."""
+    smallest = script.plan.min_group_size if script.plan else (2 if size > 1 else 1)
+    return min(size, 4), smallest
+
+
+def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight: Weight | None = None) -> Judged:
+    """The verdict on the reward part for rewards of a kind, at group size `size`."""
+    hp = script.with_numbers(kl_coefficient=0.0)
+    k, smallest = sizes_of(script, size)
+    exact = [each for world in fixed(kind) for each in compare(script, world, k, hp, reused)]
+    if size > k and math.comb(size + 2, 2) <= MOST_OUTCOMES and not reused:
+        short = fixed(kind)[0]
+        own = [
+            Compared(e, size, moments(script, e, size, hp).mean, e.tables.gradient)
+            for e in (short.only(0), short.only(1))
+        ]
+    else:
+        own = []
+
+    def limit() -> list[Compared]:
+        return [compare_limit(script, world, k, hp, reused) for world in in_proportion(kind)]
+
+    verdict, exactly = classify(exact, limit)
+    if own:  # the strongest statement has to hold at the spec's own group size as well
+        second, also = classify(own, limit)
+        verdict, exactly = max((verdict, exactly), (second, also), key=lambda pair: ORDER.index(pair[0]))
+    if kind == "binary" and weight is not None and not reused:
+        verdict = weaker(verdict, weight)
+    factor = find_factor(script, size, smallest, hp) if verdict in ("unbiased", "proportional") and not reused else None
+    angle = max(angle for each in exact for angle in each.angles)
+    outcomes = sum(math.comb(len(e.environment.tree.responses) + e.size - 1, e.size) for e in exact)
+    return Judged(kind, verdict, exactly, factor, angle, len(exact) + len(own), outcomes, exact)
+
+
+def weaker(verdict: str, weight: Weight) -> str:
+    """The verdict for 0/1 rewards, in the light of w(p) at the spec's own group size."""
+    if not weight.positive:
+        return "biased"
+    if weight.constant or ORDER.index(verdict) > ORDER.index("reweighted"):
+        return verdict
+    return verdict if verdict == "asymptotic" else "reweighted"
