@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from specc.answers import QUESTIONS
-from specc.answers.base import Answer, Block, Finding, Parameter, union_of
+from specc.answers.base import Answer, Block, Effect, Finding, Parameter, union_of
 from specc.answers.baseline import Baseline
 from specc.answers.kl import KL
 from specc.answers.normalization import Normalization
@@ -52,6 +52,17 @@ class Sampling(Block):
     @property
     def updates_per_batch(self) -> int:
         return self.epochs * self.minibatches
+
+    def effects(self) -> Iterator[Effect]:
+        """What it does to E[g]."""
+        if self.mask_truncated:
+            why = "responses that did not end give no gradient"
+            yield Effect("sampling.mask_truncated", "biased", "biased", why)
+
+    @property
+    def weighting(self) -> str:
+        """What it does to a KL penalty."""
+        return "biased" if self.mask_truncated else "exact"
 
 
 class Defaults(Block):

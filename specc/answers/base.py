@@ -11,7 +11,7 @@ there".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -36,6 +36,45 @@ class Finding:
     why: str
     help: str
     warning: bool = False
+
+
+VERDICTS = ("unbiased", "proportional", "asymptotic", "reweighted", "biased")
+"""What E[g] can be, beside the gradient of E[R]: from the strongest statement to the weakest."""
+
+
+def weakest(verdicts: Iterable[str]) -> str:
+    """The verdict on what is made of parts with these verdicts."""
+    return max(verdicts, key=VERDICTS.index, default=VERDICTS[0])
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What an answer does to E[g], at the first update of a batch and a KL coefficient of 0.
+
+    `binary` is for rewards of 0 and 1, `real` for rewards of any size and sign; `factor` is a formula in k and B.
+    """
+
+    where: str
+    binary: str
+    real: str
+    reason: str
+    factor: str = ""
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """What the KL part of E[g] is.
+
+    `kind`: the gradient of KL(pi || ref) of whole responses (`full`), with the distribution of prefixes held fixed
+    (`partial`), of KL(ref || pi) (`forward`), `zero`, the full one at another coefficient for each prompt (`rescaled`),
+    or none of these (`other`). `weighting` is how it fares when lengths and batches differ: `exact`, `asymptotic`,
+    `biased`; empty where the kind says it all.
+    """
+
+    where: str
+    kind: str
+    weighting: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -131,6 +170,10 @@ class Answer(Block):
     def check(self, spec: Spec) -> Iterator[Finding]:
         """Contradictions with the rest of the spec, and warnings about what it means there."""
         yield from ()
+
+    def effects(self, spec: Spec) -> Iterator[Effect]:
+        """What it does to E[g]. An answer without a rule of its own is taken to be biased, which never flatters it."""
+        yield Effect(self.question, "biased", "biased", f"nothing is known about {self.name}")
 
     def at(self, *names: str) -> Loc:
         """The place of a field of this answer in the spec."""

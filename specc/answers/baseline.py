@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specc.answers.base import Answer, Finding
+from specc.answers.base import Answer, Effect, Finding
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -25,6 +25,35 @@ class Baseline(Answer):
     one_number: ClassVar[bool] = False
     """whether it is the same for every response of the batch"""
 
+    def own(self, size: int) -> str:
+        """The weight of a response's own return in its baseline, as a formula: 0, 1/k, 1/(kB), or `lengths`."""
+        return "0"
+
+    def column(self, size: int) -> str:
+        """The weight of a response's return in all baselines together: 0, 1, or `lengths`."""
+        return "0"
+
+    def on_counts(self, reward: int, correct: int, size: int) -> float | None:
+        """The baseline of a response with a 0/1 reward in a group with `correct` right ones; None where it depends
+        on more: on past steps, other prompts or the greedy response, but is the same in the whole group."""
+        return None
+
+    def effects(self, spec: Spec) -> Iterator[Effect]:
+        """A baseline sum_j alpha_ij R_j takes alpha_ii of E[g] away, since E[R_j g_i] = 0 for the other responses."""
+        own = self.own(spec.sampling.group_size)
+        if own == "lengths":
+            why = "a response's own reward is in its baseline, with a weight that depends on its length"
+            yield Effect(self.question, "biased", "biased", why)
+        elif own != "0":
+            why = "a response's own reward is in its baseline"
+            yield Effect(self.question, "proportional", "proportional", why, one_minus(own))
+
+
+def one_minus(share: str) -> str:
+    """The formula of 1 - 1/n."""
+    below = share.removeprefix("1/")
+    return f"({below.strip('()')} - 1)/{below}"
+
 
 class NoBaseline(Baseline):
     """No baseline: the advantage is the return (Williams 1992)."""
@@ -32,6 +61,9 @@ class NoBaseline(Baseline):
     reads_returns: ClassVar[bool] = False
 
     source: Literal["none"] = "none"
+
+    def on_counts(self, reward: int, correct: int, size: int) -> float | None:
+        return 0.0
 
 
 class Constant(Baseline):
@@ -44,6 +76,9 @@ class Constant(Baseline):
     value: float
     """the constant"""
 
+    def on_counts(self, reward: int, correct: int, size: int) -> float | None:
+        return self.value
+
 
 class BatchMean(Baseline):
     """The mean return of the whole batch, the response's own included."""
@@ -51,6 +86,12 @@ class BatchMean(Baseline):
     one_number: ClassVar[bool] = True
 
     source: Literal["batch_mean"] = "batch_mean"
+
+    def own(self, size: int) -> str:
+        return "1/(kB)"
+
+    def column(self, size: int) -> str:
+        return "1"
 
 
 class MovingAverage(Baseline):
@@ -86,11 +127,26 @@ class GroupMean(GroupBaseline):
 
     source: Literal["group_mean"] = "group_mean"
 
+    def own(self, size: int) -> str:
+        return "1/k"
+
+    def column(self, size: int) -> str:
+        return "1"
+
+    def on_counts(self, reward: int, correct: int, size: int) -> float | None:
+        return correct / size
+
 
 class LeaveOneOut(GroupBaseline):
     """The mean return of the other responses to the same prompt (Kool et al. 2019)."""
 
     source: Literal["leave_one_out"] = "leave_one_out"
+
+    def column(self, size: int) -> str:
+        return "1"
+
+    def on_counts(self, reward: int, correct: int, size: int) -> float | None:
+        return (correct - reward) / (size - 1)
 
 
 class LengthWeighted(GroupBaseline):
@@ -99,6 +155,16 @@ class LengthWeighted(GroupBaseline):
     source: Literal["length_weighted"] = "length_weighted"
     leave_one_out: bool = False
     """leave the response's own return out of its baseline"""
+
+    def own(self, size: int) -> str:
+        return "0" if self.leave_one_out else "lengths"
+
+    def column(self, size: int) -> str:
+        """Of two responses each is the other's whole baseline, however long."""
+        return "1" if self.leave_one_out and size == 2 else "lengths"
+
+    def on_counts(self, reward: int, correct: int, size: int) -> float | None:
+        return float(correct - reward) if self.column(size) == "1" else None
 
     def fragments(self) -> tuple[str, ...]:
         return (self.name + "_leave_one_out" * self.leave_one_out,)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specc.answers.base import Answer, Finding
+from specc.answers.base import Answer, Effect, Finding, Penalty
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -22,6 +22,19 @@ class KL(Answer):
 
     in_reward: ClassVar[bool] = False
     in_loss: ClassVar[bool] = False
+
+    def effects(self, spec: Spec) -> Iterator[Effect]:
+        """None: the KL part of E[g] is judged apart, by `penalty`."""
+        yield from ()
+
+    def penalty(self, spec: Spec) -> Penalty | None:
+        """What the KL part of E[g] is; None where there is none."""
+        return None
+
+
+def worst_weighting(*weightings: str) -> str:
+    """How the KL part fares under all of these."""
+    return max(weightings, key=("exact", "asymptotic", "biased").index)
 
 
 class NoKL(KL):
@@ -97,6 +110,23 @@ class RewardKL(PenaltyKL):
                 "remove after_baseline",
             )
 
+    def penalty(self, spec: Spec) -> Penalty | None:
+        """k1 as a reward is exactly -beta grad KL(pi || ref), and goes through all that the reward goes through."""
+        if spec.normalization.divides and spec.normalization.per_prompt:
+            why = "the division by each prompt's own statistic rescales the coefficient for every prompt"
+            return Penalty(self.question, "rescaled", "", why)
+        if self.estimator != "k1":
+            why = f"{self.estimator} as a reward is not the KL penalty: only k1 has the gradient of KL(pi || ref) there"
+            return Penalty(self.question, "other", "", why)
+        own = not self.after_baseline and spec.baseline.own(spec.sampling.group_size) == "lengths"
+        weighting = worst_weighting(
+            spec.objective.weighting,
+            spec.sampling.weighting,
+            "biased" if own else "exact",
+            spec.normalization.weighting_of_kl(spec, self.after_baseline),
+        )
+        return Penalty(self.question, "full", weighting, "the gradient of KL(pi || ref) of whole responses")
+
 
 class LossKL(PenaltyKL):
     """KL in the loss: its estimate is a term of the loss and is differentiated itself."""
@@ -104,6 +134,15 @@ class LossKL(PenaltyKL):
     in_loss: ClassVar[bool] = True
 
     placement: Literal["loss"] = "loss"
+
+    MEANS: ClassVar[dict[tuple[str, str], tuple[str, str]]] = {
+        ("k1", "token"): ("zero", "k1 in the loss has an expected gradient of zero"),
+        ("k1", "sequence"): ("zero", "k1 in the loss has an expected gradient of zero"),
+        ("k2", "token"): ("partial", "the gradient of KL(pi || ref) with the distribution of prefixes held fixed"),
+        ("k2", "sequence"): ("full", "the gradient of KL(pi || ref) of whole responses"),
+        ("k3", "token"): ("forward", "the gradient of KL(ref || pi) at each visited prefix"),
+        ("k3", "sequence"): ("forward", "the gradient of KL(ref || pi) of whole responses"),
+    }
 
     def describe(self) -> str:
         return f"{self.estimator} per {self.unit}, in the loss"
@@ -133,3 +172,10 @@ class LossKL(PenaltyKL):
                 "estimator: k2 with unit: sequence for the full gradient, or accept: [kl-partial-gradient]",
                 warning=True,
             )
+
+    def penalty(self, spec: Spec) -> Penalty | None:
+        """On samples of the policy: grad k1 is 0 in expectation, grad k2 is k1 grad log pi, and grad k3 is
+        -(ref / pi - 1) grad log pi, whose expectation is grad KL(ref || pi)."""
+        weighting = worst_weighting(spec.objective.weighting, spec.sampling.weighting)
+        kind, reason = self.MEANS[self.estimator, self.unit]
+        return Penalty(self.question, kind, weighting, reason)

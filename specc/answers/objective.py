@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specc.answers.base import Answer, Block, Finding
+from specc.answers.base import Answer, Block, Effect, Finding
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -84,6 +84,36 @@ class PolicyGradient(Objective):
         """What is done to the ratio, of which there may be one."""
         asked = {"clip": self.clip, "detached_clip": self.detached_clip, "soft_gate": self.soft_gate}
         return {name: block for name, block in asked.items() if block is not None}
+
+    AGGREGATIONS: ClassVar[dict[str, tuple[str, str]]] = {
+        "token_mean": ("asymptotic", "the number of tokens of the batch is random, less and less as the batch grows"),
+        "seq_mean_token_sum": ("unbiased", ""),
+        "seq_mean_token_mean": (
+            "biased",
+            "1/length weights each response by what was sampled, so short ones count more",
+        ),
+        "seq_mean_token_sum_norm": ("proportional", "each response's sum is divided by a constant"),
+        "prompt_mean": ("biased", "the number of the prompt's tokens is random, however large the batch"),
+    }
+
+    def effects(self, spec: Spec) -> Iterator[Effect]:
+        """At ratio 1 the gradient of every ratio, clip and gate is A grad log pi; the aggregation weights it."""
+        verdict, why = self.AGGREGATIONS[self.aggregation]
+        factor = "1/(mean length)" if verdict == "asymptotic" else f"1/{self.max_length}" if self.max_length else ""
+        if why:
+            yield Effect(f"{self.question}.aggregation", verdict, verdict, why, factor)
+
+    @property
+    def weighting(self) -> str:
+        """What the aggregation does to a KL penalty: `exact` up to a factor, `asymptotic` or `biased`."""
+        verdict, _ = self.AGGREGATIONS[self.aggregation]
+        return verdict if verdict in ("asymptotic", "biased") else "exact"
+
+    @property
+    def corrects_reuse(self) -> bool:
+        """Whether E[g] is the same when the responses are from another policy: with the ratio of the whole response
+        and nothing that bounds it."""
+        return self.ratio == "sequence" and not self.weightings
 
     @property
     def uses_ratio(self) -> bool:

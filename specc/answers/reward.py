@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from specc.answers.base import Answer, Block, Finding
+from specc.answers.base import Answer, Block, Effect, Finding
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -58,6 +58,9 @@ class Reward(Answer):
     models: ClassVar[dict[str, str]] = {}
     """models that it keeps in memory: name -> where the script holds them"""
 
+    scores_are_binary: ClassVar[bool] = False
+    """whether its scores are usually 0 and 1, so that a verdict on success rates is one on the spec"""
+
     missing_eos: float | None = None
     """score of a response that never ends, in place of its own"""
     overlong: Overlong | None = None
@@ -68,6 +71,10 @@ class Reward(Answer):
     def fragments(self) -> tuple[str, ...]:
         transforms = {"clip": self.clip, "missing_eos": self.missing_eos, "overlong": self.overlong}
         return (self.name, *(fragment for fragment, wanted in transforms.items() if wanted is not None))
+
+    def effects(self, spec: Spec) -> Iterator[Effect]:
+        """None: what is maximized is the reward that the estimator sees, after its transforms."""
+        yield from ()
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         if self.clip is not None and self.clip.low >= self.clip.high:
@@ -98,6 +105,7 @@ class Verifier(Reward):
     script_arguments: ClassVar[dict[str, tuple[str, str]]] = {
         "reward": ("the verifier, as file.py:function", "verifier.py:score")
     }
+    scores_are_binary: ClassVar[bool] = True
 
     source: Literal["verifier"] = "verifier"
 

@@ -1,9 +1,9 @@
 """E[g] and its covariance, exactly: the script's gradient on every outcome, times the outcome's probability.
 
-The gradient with respect to the logits is sum over tokens of (d loss / d log pi) grad log pi. The first factor comes from
-the script itself: `torch.func.vmap` runs its own `compute_advantages`, `aggregation_weights` and `policy_loss` on many
-outcomes at once, and autograd differentiates them. The responses to a prompt are exchangeable (law 4, which is checked
-apart), so a group is counted as a multiset, with the number of its orders.
+The gradient in the logits is the sum over tokens of (d loss / d log pi) grad log pi. The first factor comes from the
+script itself: `torch.func.vmap` runs its own `compute_advantages`, `aggregation_weights` and `policy_loss` on
+many outcomes at once, and autograd differentiates them. The responses to a prompt are exchangeable (law 4, which is
+checked apart), so a group is counted as a multiset, with the number of its orders.
 
 All gradients here point uphill: they are those of minus the loss. Each is taken with respect to every prompt's own
 parameters, [B, P], where the objective is the mean over the batch's prompts.
@@ -105,7 +105,7 @@ def moments(
 
 
 def population(script: Script, environment: Environment, size: int, hp: Any = None, *, reused: bool = False) -> Tensor:
-    """The limit of E[g] as the batch grows, times the number of prompts in it: comparable to each prompt's gradient. [B, P].
+    """The limit of E[g] as the batch grows, times the prompts in it: comparable to each prompt's gradient. [B, P].
 
     It is the gradient of one batch in which every group of a prompt occurs as often as its probability says, so that
     the statistics of the batch are those of the population. Some prompts may occur more often than others.
@@ -133,7 +133,7 @@ def population_batch(environment: Environment, size: int, reused: bool = False) 
 def population_size(environment: Environment, size: int, reused: bool = False) -> int:
     """The responses in that batch."""
     policies = [p.behaviour if reused else p.policy for p in environment.prompts]
-    return size * sum(sum(counts(policy, environment.tree)) ** size for policy in policies)
+    return size * sum(int(sum(counts(policy, environment.tree)) ** size) for policy in policies)
 
 
 @dataclass(frozen=True)
@@ -172,8 +172,8 @@ class Context:
 
         def gain(logprobs: Tensor, ended: Tensor, given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
             """Minus the loss of one batch, and the advantages of its responses, 0 for those that are not selected."""
-            if self.script.has("keep_mask"):
-                given = given | {"mask_BGT": module.keep_mask(given["mask_BGT"], ended)}
+            if self.script.has("drop_truncated"):
+                given = given | {"mask_BGT": module.drop_truncated(given["mask_BGT"], ended)}
             chosen = torch.arange(given["rewards_BG"].shape[1]).expand(given["rewards_BG"].shape)
             if self.script.has("select"):
                 kept, chosen = module.select(given["rewards_BG"], hp)

@@ -200,16 +200,18 @@ WIDE = Tree(3, 2)  # seven responses of 1 and 2 tokens
 LEVEL = Tree(2, 2, eos=0)  # four responses of 2 tokens
 COIN = Tree(2, 1, eos=2)  # two responses of 1 token
 
-_short = (
+_Policies = tuple[tuple[Table, Table, Table], ...]  # policy, reference and behaviour of each prompt
+
+_short: _Policies = (
     (((1, 1), (1, 2)), ((1, 2), (1, 1)), ((1, 2), (2, 1))),
     (((1, 3), (1, 1)), ((1, 1), (2, 1)), ((2, 1), (1, 3))),
     (((9, 1), (1, 8)), ((2, 1), (1, 1)), ((1, 24), (7, 1))),
 )
-_long = (
+_long: _Policies = (
     (((1, 2), (1, 1), (2, 1)), ((1, 1), (1, 2), (1, 1)), ((2, 1), (1, 1), (1, 3))),
     (((2, 1), (1, 3), (1, 1)), ((1, 1), (1, 1), (1, 2)), ((1, 1), (1, 2), (2, 1))),
 )
-_wide = (
+_wide: _Policies = (
     (((1, 2, 1), (1, 1, 2), (2, 1, 1)), ((1, 1, 1), (1, 2, 1), (1, 1, 1)), ((2, 1, 1), (1, 1, 1), (1, 2, 3))),
     (((3, 1, 1), (1, 1, 1), (1, 3, 1)), ((1, 1, 2), (1, 1, 1), (1, 1, 3)), ((1, 1, 1), (2, 1, 1), (1, 1, 1))),
 )
@@ -220,7 +222,7 @@ def fixed(kind: str) -> list[Environment]:
 
     `kind` of rewards: `binary` is 0 and 1, `real` any number of either sign.
     """
-    rewards = {
+    rewards: dict[str, list[tuple[tuple[float, ...], ...]]] = {
         "binary": [
             ((0, 1, 0), (1, 1, 0), (1, 0, 0)),
             ((1, 0, 0, 1), (0, 0, 1, 0)),
@@ -231,35 +233,44 @@ def fixed(kind: str) -> list[Environment]:
             ((1, -2, 0.5, 0), (-1, 0, 2, -3)),
             ((0, 1, -1, 0.5, 2, -2, 1), (1, 3, 0, -1, 0, 1, -2)),
         ],
-    }[kind]
+    }
     found = []
-    for shape, policies, scores in zip((SHORT, LONG, WIDE), (_short, _long, _wide), rewards, strict=True):
+    for shape, policies, scores in zip((SHORT, LONG, WIDE), (_short, _long, _wide), rewards[kind], strict=True):
         found.append(world(shape, *((p, r, ref, old) for (p, ref, old), r in zip(policies, scores, strict=True))))
     short, long, wide = found
-    return [short.only(0, 1), short.only(1, 2), long, wide]
+    return [short.only(0, 1), short.only(1, 2), long, wide, short.only(0, 1, 2, 0)]
 
 
 def in_proportion(kind: str) -> list[Environment]:
     """Environments in which a small batch can hold every group as often as its probability says."""
-    rewards = {
+    rewards: dict[str, list[tuple[tuple[float, ...], ...]]] = {
         "binary": [((0, 1, 0), (1, 1, 0)), ((1, 0, 1), (0, 0, 1))],
-        "real": [((0, 1, 3), (-2, 1, -1)), ((0.5, -3, 0), (-2, 2, -1))],
-    }[kind]
+        "real": [((0, 1, 3), (-2, 1, -1)), ((-20, -12, -9), (-15, -30, -10))],
+    }
     first = (((1, 1), (1, 1)), ((1, 2), (2, 1)), ((1, 3), (1, 1)))
     second = (((3, 1), (1, 1)), ((1, 1), (1, 2)), ((1, 1), (1, 1)))
     third = (((1, 2), (1, 1)), ((2, 1), (1, 1)), ((1, 1), (1, 1)))
     pairs = ((first, second), (third, first))
+    even: Table = ((1, 1), (1, 1), (1, 1))
+    last = {"binary": (1.0, 0.0, 1.0, 0.0), "real": (0.0, 3.0, -1.0, 1.0)}
     return [
-        world(SHORT, *((p, r, ref, old) for (p, ref, old), r in zip(pair, scores, strict=True)))
-        for pair, scores in zip(pairs, rewards, strict=True)
+        *(
+            world(SHORT, *((p, r, ref, old) for (p, ref, old), r in zip(pair, scores, strict=True)))
+            for pair, scores in zip(pairs, rewards[kind], strict=True)
+        ),
+        world(LONG, (even, last[kind], ((1, 2), (1, 1), (2, 1)), even)),
     ]
 
 
-def level(rewards: Sequence[Sequence[float]] = ((0, 1, 3, -1), (-2, 1, -1, 0))) -> Environment:
-    """Two prompts whose responses are all equally long."""
+def level(
+    rewards: Sequence[Sequence[float]] = ((0, 1, 3, -1), (-2, 1, -1, 0)), *, uniform: bool = False
+) -> Environment:
+    """Two prompts whose responses are all equally long; with `uniform`, from a policy that prefers none of them."""
     first = (((1, 1), (1, 1), (1, 3)), ((1, 2), (2, 1), (1, 1)), ((1, 3), (1, 1), (1, 1)))
     second = (((3, 1), (1, 1), (1, 1)), ((1, 1), (1, 2), (1, 2)), ((1, 1), (1, 1), (1, 1)))
-    return world(LEVEL, *((p, r, ref, old) for (p, ref, old), r in zip((first, second), rewards, strict=True)))
+    even: Table = ((1, 1),) * 3
+    rows = zip((first, second), rewards, strict=True)
+    return world(LEVEL, *((even if uniform else p, r, ref, old) for (p, ref, old), r in rows))
 
 
 def coin(*chances: tuple[int, int]) -> Environment:
@@ -268,7 +279,7 @@ def coin(*chances: tuple[int, int]) -> Environment:
     return world(COIN, *((((wrong, right),), (0.0, 1.0), even, even) for right, wrong in chances))
 
 
-PAST = world(SHORT, (((1, 1), (1, 1)), (0, 1, 0), ((1, 2), (1, 1)), ((1, 1), (1, 1))))
+PAST = world(SHORT, (((1, 1), (1, 1)), (0, 1, 0.25), ((1, 2), (1, 1)), ((1, 1), (1, 1))))
 """The environment of the past steps, for scripts that carry statistics over."""
 
 

@@ -81,8 +81,8 @@ def kind_on(script: Script, environment: Environment, size: int, *, exact: bool)
 def factor_on(script: Script, environment: Environment, size: int, kind: str, *, exact: bool) -> float | None:
     """The b in E[g] = reward part - b beta (reference gradient), the same for every prompt; None where none fits.
 
-    Exactly, the reward part is E[g] at beta = 0. As the batch grows, a divisor of the whole batch may depend on beta, so
-    E[g] may be any multiple of (gradient - beta b reference).
+    Exactly, the reward part is E[g] at beta = 0. As the batch grows, a divisor of the whole batch may depend on beta,
+    so E[g] may be any multiple of (gradient - beta b reference).
     """
     tables, prompts = environment.tables, len(environment.prompts)
 
@@ -102,12 +102,13 @@ def factor_on(script: Script, environment: Environment, size: int, kind: str, *,
         if float((expected(2.0) - once - part).norm()) > SAME * 10 * scale:
             return None
         return fitted(part.flatten()[:, None], -reference[:, None], scale)
-    columns = torch.stack([plain.flatten(), -reference], dim=1)
+    turned = torch.sign((plain * tables.gradient).sum())  # a negative mean as divisor turns both parts round
+    columns = torch.stack([plain.flatten(), -reference * turned], dim=1)
     return fitted(once.flatten()[:, None], columns, scale)
 
 
 def fitted(values: Tensor, columns: Tensor, scale: float) -> float | None:
-    """The last coefficient over the first of a least-squares fit that leaves nothing; of one column, the coefficient."""
+    """The last coefficient over the first of a least-squares fit that leaves nothing; of one column, itself."""
     solution = torch.linalg.lstsq(columns, values).solution
     if float((columns @ solution - values).norm()) > SAME * 10 * scale:
         return None
@@ -117,19 +118,24 @@ def fitted(values: Tensor, columns: Tensor, scale: float) -> float | None:
 
 
 def rescales_each_prompt(script: Script, size: int) -> bool:
-    """Whether each prompt's own spread scales the KL: with no difference in its rewards, beta has no effect there.
+    """Whether each prompt's own rewards and KL scale its KL part.
 
-    The first prompt's rewards are all 0 and the second's differ, so that a divisor of the whole batch is not invariant.
+    Then that part is not linear in beta; and, unlike under a divisor of the whole batch, large rewards of another
+    prompt do not make it small.
     """
-    if size < 2:
-        return False
-    world = level(((0, 0, 0, 0), (-2, 1, 3, 0)))
+    alone = level().only(0)
 
-    def first_prompt(beta: float) -> Tensor:
+    def expected(beta: float) -> Tensor:
         hp = script.with_numbers(kl_coefficient=beta, normalization_epsilon=0.0)
-        (found,) = compare(script, world, size, hp)
-        return found.mean[0]
+        return compare(script, alone, size, hp)[0].mean
 
-    once, twice, none = first_prompt(1.0), first_prompt(2.0), first_prompt(0.0)
-    moved = float((once - none).norm())
-    return moved > SAME and float((twice - once).norm()) <= 1e-6 * moved
+    none, once, twice = (expected(beta) for beta in (0.0, 30.0, 60.0))  # enough to change the order of the returns
+    if size < 2 or float((twice - 2 * once + none).norm()) <= SAME * 10 * float(once.norm() + none.norm()):
+        return False
+
+    def beside(scale: float) -> float:
+        world = level(((0, 0, 0, 0), (-2 * scale, scale, 3 * scale, 0)), uniform=True)
+        hp = script.with_numbers(kl_coefficient=1.0, normalization_epsilon=0.0)
+        return float(population(script, world, size, hp)[0].norm())
+
+    return beside(1000) > 0.1 * beside(1)

@@ -14,7 +14,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -154,7 +154,7 @@ def estimator(tree: ast.Module) -> ast.Module:
             imports.append(node)
         for name in bound_names(node):
             definitions[name] = node
-    todo = [name for name in (*INTERFACE, "Args", "count_clipped") if name in definitions]
+    todo = [name for name in (*INTERFACE, "Args", "count_clipped", "drop_truncated") if name in definitions]
     names: set[str] = set()
     while todo:
         if (name := todo.pop()) not in names:
@@ -187,8 +187,3 @@ def used_part(node: ast.Import | ast.ImportFrom, names: set[str]) -> ast.stmt | 
     if isinstance(node, ast.ImportFrom):
         part = ast.ImportFrom(node.module, aliases, node.level)
     return ast.copy_location(part, node)
-
-
-def numbers(script: Script) -> Mapping[str, Any]:
-    """The script's arguments by name."""
-    return vars(script.hp)

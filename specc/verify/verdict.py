@@ -14,15 +14,13 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from specc.verify.enumerate import Context, groups, moments, population, population_size
-from specc.verify.environment import SHORT, Environment, coin, fixed, in_proportion, level
+from specc.answers.base import VERDICTS
+from specc.verify.enumerate import Context, groups, moments, population
+from specc.verify.environment import Environment, coin, fixed, in_proportion
 from specc.verify.script import Script
-
-ORDER = ("unbiased", "proportional", "asymptotic", "reweighted", "biased")
-"""From the strongest statement to the weakest."""
+from specc.weights import Weight
 
 KINDS = ("binary", "real")
 
@@ -31,9 +29,6 @@ SAME = 1e-10
 
 MOST_OUTCOMES = 4000
 """batches that one enumeration of a verdict may have; more prompts than that are taken one by one"""
-
-GRID = tuple(p / 100 for p in range(1, 100))
-"""success rates of the tables and plots"""
 
 
 @dataclass(frozen=True)
@@ -203,54 +198,6 @@ def as_number(scale: float) -> str:
 # -------- The weight of a prompt by its success rate --------
 
 
-@dataclass(frozen=True)
-class Weight:
-    """w(p) in E[g] = w(p) grad p for 0/1 rewards and responses of equal length, by counts of correct responses.
-
-    With d_j = k (slope of a correct response beside j others - slope of a wrong one beside j), O being Binomial(k - 1, p):
-    w(p) = E d_O, and its integral from 0 is F(p) = (1/k) sum_j d_j P(Binomial(k, p) > j). Two rows where it depends on
-    whether the greedy response is correct.
-    """
-
-    size: int
-    differences: tuple[tuple[float, ...], ...]
-
-    def at(self, p: float) -> float:
-        row = self.row(p)
-        return math.fsum(chance * d for chance, d in zip(binomial(self.size - 1, p), row, strict=True))
-
-    def integral(self, p: float) -> float:
-        """F(p); with a greedy baseline the integral of each side of p = 1/2."""
-        if len(self.differences) == 1 or p <= 0.5:
-            return self.integral_of(self.differences[0], p)
-        wrong, right = self.differences
-        return self.integral_of(wrong, 0.5) + self.integral_of(right, p) - self.integral_of(right, 0.5)
-
-    def integral_of(self, row: Sequence[float], p: float) -> float:
-        chances = binomial(self.size, p)
-        tails = [math.fsum(chances[j + 1 :]) for j in range(self.size)]
-        return math.fsum(d * tail for d, tail in zip(row, tails, strict=True)) / self.size
-
-    def row(self, p: float) -> tuple[float, ...]:
-        return self.differences[0 if len(self.differences) == 1 or p <= 0.5 else 1]
-
-    @property
-    def constant(self) -> bool:
-        return len(distinct([d for row in self.differences for d in row])) <= 1
-
-    @property
-    def positive(self) -> bool:
-        return all(self.at(p) > 0 for p in GRID)
-
-
-def binomial(count: int, p: float) -> list[float]:
-    """The probabilities of 0..count successes."""
-    if p <= 0 or p >= 1:
-        return [float(j == (count if p >= 1 else 0)) for j in range(count + 1)]
-    logs = [math.lgamma(count + 1) - math.lgamma(j + 1) - math.lgamma(count - j + 1) for j in range(count + 1)]
-    return [math.exp(c + j * math.log(p) + (count - j) * math.log1p(-p)) for j, c in enumerate(logs)]
-
-
 def find_weight(script: Script, size: int, hp: Any) -> Weight:
     """w(p) from the script's slopes on groups with 0..k correct responses of one token, on a prompt alone."""
     rows = []
@@ -258,9 +205,7 @@ def find_weight(script: Script, size: int, hp: Any) -> Weight:
     for chances in ((1, 2), (2, 1))[: 1 + greedy_matters]:
         right, wrong = count_slopes(script, coin(chances), size, hp)
         rows.append(tuple(size * (right[j + 1] - wrong[j]) for j in range(size)))
-    if len(rows) == 2 and rows[0] == rows[1]:
-        rows = rows[:1]
-    return Weight(size, tuple(rows))
+    return Weight(tuple(rows[:1] if rows[0] == rows[-1] else rows))
 
 
 def count_slopes(script: Script, environment: Environment, size: int, hp: Any) -> tuple[list[float], list[float]]:
@@ -304,7 +249,9 @@ def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight:
     """The verdict on the reward part for rewards of a kind, at group size `size`."""
     hp = script.with_numbers(kl_coefficient=0.0)
     k, smallest = sizes_of(script, size)
-    exact = [each for world in fixed(kind) for each in compare(script, world, k, hp, reused)]
+    # The std of two or three 0/1 rewards is the same whenever they differ: one response a prompt takes four prompts.
+    worlds = fixed(kind) if k == 1 else fixed(kind)[:-1]
+    exact = [each for world in worlds for each in compare(script, world, k, hp, reused)]
     if size > k and math.comb(size + 2, 2) <= MOST_OUTCOMES and not reused:
         short = fixed(kind)[0]
         own = [
@@ -320,8 +267,8 @@ def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight:
     verdict, exactly = classify(exact, limit)
     if own:  # the strongest statement has to hold at the spec's own group size as well
         second, also = classify(own, limit)
-        verdict, exactly = max((verdict, exactly), (second, also), key=lambda pair: ORDER.index(pair[0]))
-    if kind == "binary" and weight is not None and not reused:
+        verdict, exactly = max((verdict, exactly), (second, also), key=lambda pair: VERDICTS.index(pair[0]))
+    if kind == "binary" and weight is not None:
         verdict = weaker(verdict, weight)
     factor = find_factor(script, size, smallest, hp) if verdict in ("unbiased", "proportional") and not reused else None
     angle = max(angle for each in exact for angle in each.angles)
@@ -331,8 +278,8 @@ def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight:
 
 def weaker(verdict: str, weight: Weight) -> str:
     """The verdict for 0/1 rewards, in the light of w(p) at the spec's own group size."""
+    if verdict in ("asymptotic", "biased"):  # whose divisor is not that of a prompt alone
+        return verdict
     if not weight.positive:
         return "biased"
-    if weight.constant or ORDER.index(verdict) > ORDER.index("reweighted"):
-        return verdict
-    return verdict if verdict == "asymptotic" else "reweighted"
+    return verdict if weight.constant else "reweighted"

@@ -1,0 +1,862 @@
+"""The laws: what the estimator of every script obeys, whatever its spec, checked on small random batches in float64.
+
+Most faults that users of RL trainers report break one of them. A law knows no answer by its name: what it must know of
+the spec it reads off the plan, and of a script without one, such as a file that was edited by hand, off the script
+itself where that is exact; where it is not, the law is skipped.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import itertools
+import math
+import operator
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from types import ModuleType
+from typing import Any, Literal, NamedTuple, get_type_hints
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from specc.plan import Plan
+from specc.verify.script import Script
+
+Check = Callable[[Script, "Batch"], None]
+Verdict = Literal["holds", "broken", "skipped"]
+Estimate = dict[str, Tensor]
+
+GARBAGE = (math.nan, math.inf, -math.inf, 200.0)
+SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+
+
+class Broken(Exception):
+    """A law does not hold; the text says what differs, in one sentence."""
+
+
+class NotApplicable(Exception):
+    """A law says nothing about this script; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Law:
+    """A law and its check, which raises `Broken`. Several checks may share a number."""
+
+    number: int
+    name: str
+    title: str
+    check: Check
+    batches: int
+    """on how many batches `check_laws` runs it at most; fewer where they differ little for it"""
+
+
+@dataclasses.dataclass(frozen=True)
+class LawResult:
+    """What came of a law; `detail` is empty where it holds."""
+
+    law: Law
+    verdict: Verdict
+    detail: str = ""
+
+
+LAWS: list[Law] = []
+
+
+def law(number: int, title: str, batches: int = 99) -> Callable[[Check], Check]:
+    """Registers a check under its function's name."""
+
+    def register(check: Check) -> Check:
+        LAWS.append(Law(number, check.__name__, title, check, batches))
+        return check
+
+    return register
+
+
+# -------- Batches --------
+
+
+class Batch(NamedTuple):
+    """One step's rollouts as plain float64 tensors; what a script does not need, it does not read."""
+
+    rewards_BG: Tensor
+    mask_BGT: Tensor
+    logprobs_BGT: Tensor
+    old_logprobs_BGT: Tensor
+    ref_logprobs_BGT: Tensor
+    extras_BGT: Tensor  # what `policy_loss` takes besides, e.g. entropies
+    greedy_rewards_B: Tensor
+    values_BGT: Tensor
+    step_rewards_BGT: Tensor
+
+    def rollouts(self, module: ModuleType, **changed: Any) -> Any:
+        """The `Rollouts` of a script, with the statistics of two past steps where it carries any."""
+        known = {field.name for field in dataclasses.fields(module.Rollouts)}
+        given = {name: tensor for name, tensor in self._asdict().items() if name in known}
+        if hasattr(module, "update_state") and "state" not in changed:
+            given["state"] = past_state(module)
+        return module.Rollouts(**{**given, **changed})
+
+
+def lengths_to_mask(lengths: Tensor, longest: int) -> Tensor:
+    """Right-padded: True on the first `lengths` positions. [...] -> bool [..., T]."""
+    return torch.arange(longest) < lengths[..., None]
+
+
+def make_batch(seed: int, prompts: int, group: int, tokens: int, spread: float = 0.5, kind: str = "real") -> Batch:
+    """Random rollouts. `spread` is the scale of log pi/pi_old; `kind` of rewards is real, ties or nan."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    shape = (prompts, group, tokens)
+    mask = lengths_to_mask(torch.randint(0, tokens + 1, shape[:2], generator=generator), tokens)
+    rewards = normal(*shape[:2])
+    if kind == "ties":
+        rewards = (rewards > 0).double()
+    if kind == "nan":
+        rewards = rewards.masked_fill(torch.rand(shape[:2], generator=generator) < 0.3, math.nan)
+    logprobs = -1.0 - normal(*shape).abs()
+    old, ref = logprobs + spread * normal(*shape), logprobs + 0.5 * normal(*shape)
+    extras, greedy = normal(*shape).abs(), normal(prompts)
+    return Batch(rewards, mask, logprobs, old, ref, extras, greedy, normal(*shape), normal(*shape))
+
+
+def family(script: Script, seed: int, count: int) -> Iterator[Batch]:
+    """The batches of a seed: their sizes and kinds take turns, so that the first few already differ in everything."""
+    sizes = group_sizes(script)
+    for i in range(count):
+        again = i // 3  # shifts a cycle of three against the others
+        yield make_batch(
+            1000 * seed + i,
+            prompts=(3, 1, 2)[(i + again) % 3],
+            group=sizes[i % len(sizes)],
+            tokens=(4, 1, 3, 2)[(i + i // 4) % 4],
+            spread=(1.0, 0.1, 0.0)[i // 2 % 3],
+            kind=("real", "ties", "nan")[(i + 2 * again) % 3],
+        )
+
+
+def group_sizes(script: Script) -> tuple[int, ...]:
+    """The small group sizes that the estimator is meant for: those of its spec, or else those at which it works."""
+    if script.plan is not None:
+        smallest = script.plan.min_group_size
+        return tuple(size for size in (4, 3, 2, 1) if size >= smallest) or (smallest,)
+    working = tuple(size for size in (4, 3, 2) if works_at(script, size))
+    return (*working, 1) if working and works_at(script, 1) else working or (4, 3, 2)
+
+
+def works_at(script: Script, size: int) -> bool:
+    """Whether the estimator runs at all at this group size; and gives a number where one response is all there is."""
+    batch = make_batch(0, 5, size, 2)  # five prompts, since with as many as responses a wrong shape may still fit
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            advantages = script.module.compute_advantages(batch.rollouts(script.module), script.hp)
+    except Exception:  # what a script raises at all sizes, the laws report
+        return False
+    return advantages.shape == batch.mask_BGT.shape and (size > 1 or bool(advantages.isfinite().all()))
+
+
+@cache
+def past_state(module: ModuleType) -> dict[str, Tensor]:
+    """The statistics that two steps leave, of a script that carries any."""
+    state: dict[str, Tensor] = {}
+    for seed in range(2):
+        state = module.update_state(make_batch(seed, 2, 4, 3).rollouts(module, state=state), module.Args())
+    return state
+
+
+# -------- What a law looks at --------
+
+
+def extra_inputs(script: Script, extras: Tensor) -> dict[str, Tensor]:
+    """The tensors that this script's loss takes besides, all of them different."""
+    return {name: extras * (place + 1) for place, name in enumerate(script.loss_inputs)}
+
+
+def loss(script: Script, batch: Batch, advantages: Tensor, weights: Tensor, logprobs: Tensor, hp: Any = None) -> Tensor:
+    """`policy_loss` of all rows of the batch. Everything is [B, G, T], or [rows, T]."""
+    tensors = (logprobs, batch.old_logprobs_BGT, batch.ref_logprobs_BGT, advantages, weights, batch.mask_BGT)
+    rows = [x.flatten(0, -2) for x in tensors]
+    extra = extra_inputs(script, batch.extras_BGT.flatten(0, -2))
+    value: Tensor = script.module.policy_loss(*rows, hp or script.hp, **extra)
+    return value
+
+
+def loss_and_gradient(
+    script: Script, batch: Batch, advantages: Tensor, weights: Tensor, hp: Any = None
+) -> tuple[Tensor, Tensor]:
+    """The loss and its gradient with respect to the log-probs, of the batch's shape."""
+    logprobs = batch.logprobs_BGT.detach().requires_grad_()
+    value = loss(script, batch, advantages, weights, logprobs, hp)
+    if not value.requires_grad:
+        return value, torch.zeros_like(logprobs)
+    (gradient,) = torch.autograd.grad(value, logprobs, allow_unused=True)
+    return value.detach(), torch.zeros_like(logprobs) if gradient is None else gradient
+
+
+def estimate(script: Script, batch: Batch) -> Estimate:
+    """Everything that the estimator says about a batch."""
+    module, hp = script.module, script.hp
+    advantages = module.compute_advantages(batch.rollouts(module), hp)
+    weights = module.aggregation_weights(batch.mask_BGT, hp)
+    value, gradient = loss_and_gradient(script, batch, advantages, weights)
+    state = module.update_state(batch.rollouts(module), hp) if script.has("update_state") else {}
+    return {"advantages": advantages, "weights": weights, "loss": value, "gradient": gradient, **state}
+
+
+def advantages_with(script: Script, batch: Batch, hp: Any = None, **changed: Any) -> Tensor:
+    """The advantages of the batch with something else in its rollouts."""
+    value: Tensor = script.module.compute_advantages(batch.rollouts(script.module, **changed), hp or script.hp)
+    return value
+
+
+def plan_of(script: Script) -> Plan:
+    if script.plan is None:
+        raise NotApplicable("only its spec would say whether this is to hold")
+    return script.plan
+
+
+def ignores_constants(plan: Plan) -> bool:
+    """Whether adding a constant to all rewards must leave the advantages alone."""
+    return plan.spec.baseline.reads_returns and getattr(plan.spec.normalization, "divisor", "none") != "mean"
+
+
+def ignores_scale(plan: Plan) -> bool:
+    """Whether multiplying all rewards must leave the advantages alone, with an epsilon of 0."""
+    free = plan.spec.baseline.reads_returns or not plan.has_baseline
+    return free and plan.spec.normalization.divides and not (plan.normalization_state or plan.kl_in_reward)
+
+
+def is_constant(plan: Plan) -> bool:
+    """Whether equal rewards must give an advantage of exactly 0."""
+    return plan.spec.baseline.reads_returns and not plan.kl_in_reward and not plan.normalization_state
+
+
+@cache
+def names_read(module: ModuleType, function: str) -> frozenset[str]:
+    """The names that a function of the script reads."""
+    tree = ast.parse(module.__dict__["__source__"])
+    bodies = [node.body for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
+    inside = [inner for body in bodies for statement in body for inner in ast.walk(statement)]
+    return frozenset(node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+
+
+def kl_in_loss(script: Script) -> bool:
+    return "ref_logprobs" in names_read(script.module, "policy_loss")
+
+
+def kl_in_reward(script: Script) -> bool:
+    return "ref_logprobs_BGT" in script.reads
+
+
+@cache
+def limits(module: ModuleType) -> dict[str, list[tuple[str, float]]]:
+    """The bounds that the script declares for its arguments: name -> signs and numbers."""
+    hints = get_type_hints(module.Args, include_extras=True)
+    words = {
+        name: [bound.split() for bound in getattr(hint, "__metadata__", ()) if isinstance(bound, str)]
+        for name, hint in hints.items()
+    }
+    return {name: [(pair[0], float(pair[1])) for pair in pairs if pair[0] in SIGNS] for name, pairs in words.items()}
+
+
+@cache
+def arguments_read(module: ModuleType) -> list[str]:
+    """The numeric arguments that the estimator reads."""
+    used = {node.attr for node in ast.walk(ast.parse(module.__dict__["__source__"])) if isinstance(node, ast.Attribute)}
+    values = vars(module.Args())
+    return [name for name, value in values.items() if name in used and type(value) in (int, float)]
+
+
+# -------- Comparing --------
+
+
+def need(condition: bool | Tensor, text: str) -> None:
+    if not condition:
+        raise Broken(text)
+
+
+def close(got: Tensor, want: Tensor, what: str, rtol: float = 1e-12, atol: float = 1e-12) -> None:
+    """Raises with the first entries that differ. `what` says what they are and when."""
+    need(got.shape == want.shape, f"{what} has the shape {list(got.shape)} and not {list(want.shape)}")
+    fine = (got - want).abs() <= atol + rtol * want.abs()
+    if not fine.all():
+        place = tuple((~fine).nonzero()[0].tolist())
+        where = f", at {list(place)}" if place else ""
+        raise Broken(f"{what} is {got[place].item():.9g} and not {want[place].item():.9g}{where}")
+
+
+def same(got: Estimate, want: Estimate, when: str, exactly: bool = False) -> None:
+    """Everything that the estimator says, compared."""
+    need(got.keys() == want.keys(), f"{when}, there is {', '.join(got)} and not {', '.join(want)}")
+    for name in got:
+        close(got[name], want[name], f"{when}, {name}", **({"rtol": 0.0, "atol": 0.0} if exactly else {}))
+
+
+def zero(got: Tensor, what: str) -> None:
+    if got.any():
+        raise Broken(f"{what} is {got[got != 0][0].item():.6g} and not 0")
+
+
+def finite(values: Estimate, when: str) -> None:
+    for name, value in values.items():
+        need(value.isfinite().all(), f"{when}, {name} is {value[~value.isfinite()][:1].sum().item()}")
+
+
+# -------- The laws --------
+
+
+def spoiled(batch: Batch, garbage: float) -> Batch:
+    """The batch with garbage in every masked position."""
+    tokens = {name: tensor for name, tensor in batch._asdict().items() if name.endswith("_BGT") and name != "mask_BGT"}
+    return batch._replace(**{name: tensor.masked_fill(~batch.mask_BGT, garbage) for name, tensor in tokens.items()})
+
+
+@law(1, "masked positions do not exist")
+def masked_positions_do_not_exist(script: Script, batch: Batch) -> None:
+    """NaN, infinities and large numbers there change nothing at all, forward and backward."""
+    clean = estimate(script, spoiled(batch, 0.0))
+    finite(clean, "with zeros on the masked positions")
+    zero(clean["gradient"][~batch.mask_BGT], "the gradient on a masked position")
+    for garbage in GARBAGE:
+        when = f"with {garbage:g} on the masked positions"
+        dirty = spoiled(batch, garbage)
+        same(estimate(script, dirty), clean, when, exactly=True)
+        given = [clean[name].masked_fill(~batch.mask_BGT, garbage) for name in ("advantages", "weights")]
+        value, gradient = loss_and_gradient(script, dirty, *given)
+        wanted = {"loss": clean["loss"], "gradient": clean["gradient"]}
+        same({"loss": value, "gradient": gradient}, wanted, f"{when} of everything", exactly=True)
+
+
+@law(2, "padding does not exist")
+def padding_does_not_exist(script: Script, batch: Batch) -> None:
+    """The same rows padded to twice the length."""
+    tokens = batch.mask_BGT.shape[-1]
+    padded = {
+        name: torch.nn.functional.pad(tensor, (0, tokens), value=False if tensor.dtype == torch.bool else 7.0)
+        for name, tensor in batch._asdict().items()
+        if name.endswith("_BGT")
+    }
+    short, long = estimate(script, batch), estimate(script, batch._replace(**padded))
+    for name in ("advantages", "weights", "gradient"):
+        zero(long[name][..., tokens:], f"with the rows padded to twice the length, {name} on a pad")
+        long[name] = long[name][..., :tokens]
+    same(long, short, "with the rows padded to twice the length")
+
+
+def loss_of_rows(script: Script, batch: Batch, whole: Estimate, rows: list[int], width: int) -> tuple[Tensor, Tensor]:
+    """The loss of some rows, cut to a width, with the advantages and weights of the whole batch; and its gradient."""
+    cut = {
+        name: tensor.flatten(0, 1)[rows, None, :width]
+        for name, tensor in {**batch._asdict(), **whole}.items()
+        if name.endswith("_BGT") or name in ("advantages", "weights")
+    }
+    piece = batch._replace(**{name: tensor for name, tensor in cut.items() if name in Batch._fields})
+    value, gradient = loss_and_gradient(script, piece, cut["advantages"], cut["weights"])
+    return value, gradient.flatten(0, 1)
+
+
+def partitions(count: int) -> set[frozenset[frozenset[int]]]:
+    """Every way to divide `count` rows into parts."""
+    found = set()
+    for labels in itertools.product(range(count), repeat=count):
+        found.add(frozenset(frozenset(r for r in range(count) if labels[r] == label) for label in set(labels)))
+    return found
+
+
+@law(3, "splits do not exist")
+def splits_do_not_exist(script: Script, batch: Batch) -> None:
+    """Rows one by one, cut after their own last token, rows in two parts, and all partitions of few rows."""
+    whole = estimate(script, batch)
+    lengths, longest = batch.mask_BGT.flatten(0, 1).sum(-1).tolist(), batch.mask_BGT.shape[-1]
+    count = len(lengths)
+    halves = [(list(range(count))[start::2], longest) for start in range(min(2, count))]
+    for parts in ([([row], max(lengths[row], 1)) for row in range(count)], halves):
+        when = f"in {len(parts)} micro-batches"
+        total, gradient = torch.zeros((), dtype=torch.float64), torch.zeros(count, longest, dtype=torch.float64)
+        for rows, width in parts:
+            value, slope = loss_of_rows(script, batch, whole, rows, width)
+            total += value
+            gradient[rows, :width] += slope
+        close(total, whole["loss"], f"{when}, the loss")
+        close(gradient.view_as(whole["gradient"]), whole["gradient"], f"{when}, the gradient")
+    if count > 4:
+        return
+    loss_of_part = cache(lambda part: loss_of_rows(script, batch, whole, sorted(part), longest)[0])
+    for partition in partitions(count):
+        divided = sum(map(loss_of_part, partition), torch.zeros((), dtype=torch.float64))
+        close(divided, whole["loss"], f"with the rows divided into {sorted(map(sorted, partition))}, the loss")
+
+
+def reindexed(batch: Batch, prompts: Tensor, responses: Tensor) -> Batch:
+    """The batch with its prompts and, in each prompt, its responses in another order. [B], [B, G]."""
+    moved = {
+        name: tensor[prompts[:, None], responses]
+        for name, tensor in batch._asdict().items()
+        if name.endswith(("_BG", "_BGT"))
+    }
+    return batch._replace(**moved, greedy_rewards_B=batch.greedy_rewards_B[prompts])
+
+
+@law(4, "order does not exist")
+def order_does_not_exist(script: Script, batch: Batch) -> None:
+    """Permuting prompts, and responses in their groups, permutes what belongs to them and nothing else."""
+    B, G, _ = batch.mask_BGT.shape
+    generator = torch.Generator().manual_seed(B + 7 * G)
+    prompts = torch.randperm(B, generator=generator)
+    responses = torch.stack([torch.randperm(G, generator=generator) for _ in range(B)])
+    before, after = estimate(script, batch), estimate(script, reindexed(batch, prompts, responses))
+    for name in ("advantages", "weights", "gradient"):
+        before[name] = before[name][prompts[:, None], responses]
+    same(after, before, "with the prompts and the responses in another order")
+
+
+@law(5, "on-policy means ratio one")
+def on_policy_means_ratio_one(script: Script, batch: Batch) -> None:
+    """At the first update the gradient is weight times advantage for every ratio, and no token is clipped.
+
+    The terms beside the advantage's, the KL and the entropy, are those of the same loss with advantages of 0.
+    """
+    module, hp = script.module, script.hp
+    batch = batch._replace(old_logprobs_BGT=batch.logprobs_BGT)
+    advantages = advantages_with(script, batch)
+    weights = module.aggregation_weights(batch.mask_BGT, hp)
+    _, gradient = loss_and_gradient(script, batch, advantages, weights)
+    _, beside = loss_and_gradient(script, batch, torch.zeros_like(advantages), weights)
+    if not kl_in_loss(script):
+        zero(beside, "without a KL in the loss and with advantages of 0, the gradient")
+    slack = 1e-12 * (1 + gradient.abs().max().item())
+    close(gradient - beside, -weights * advantages, "at the first update, the gradient", rtol=1e-9, atol=slack)
+    if script.has("count_clipped"):
+        rows = [x.flatten(0, 1) for x in (batch.logprobs_BGT, batch.logprobs_BGT, advantages, batch.mask_BGT)]
+        zero(module.count_clipped(*rows, hp), "at the first update, the number of clipped tokens")
+
+
+@law(5, "on-policy means ratio one in bfloat16 too", batches=3)
+def on_policy_in_bfloat16(script: Script, batch: Batch) -> None:
+    """Log-probs that are equal have a ratio of exactly 1, however coarse they are."""
+    coarse = batch.logprobs_BGT.bfloat16()
+    batch = batch._replace(logprobs_BGT=coarse, old_logprobs_BGT=coarse, ref_logprobs_BGT=coarse)
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64)[torch.arange(batch.mask_BGT.shape[1]) % 2]
+    advantages = batch.mask_BGT.double() * signs[:, None]
+    weights = script.module.aggregation_weights(batch.mask_BGT, script.hp)
+    _, gradient = loss_and_gradient(script, batch, advantages, weights)
+    _, beside = loss_and_gradient(script, batch, torch.zeros_like(advantages), weights)
+    what = "at the first update in bfloat16, the gradient"
+    slack = 1e-6 + 2**-6 * beside.abs().max().item()  # the sum of two coarse numbers is as coarse as the larger one
+    close(gradient.double() - beside.double(), -weights * advantages, what, rtol=2**-6, atol=slack)
+    if not kl_in_loss(script):
+        zero(beside, f"without a KL in the loss and with advantages of 0, {what}")
+
+
+@law(7, "rewards plus a constant: the same advantages", batches=4)
+def rewards_plus_a_constant(script: Script, batch: Batch) -> None:
+    """A baseline from the batch's own returns takes a constant away again."""
+    if not ignores_constants(plan_of(script)):
+        raise NotApplicable("with this spec a constant in the rewards is seen")
+    plain = advantages_with(script, batch)
+    shifted = advantages_with(script, batch, rewards_BG=batch.rewards_BG + 16.0)
+    tolerance = 1e-9 / min(script.number("normalization_epsilon", 1.0) + 1e-3, 1.0)
+    close(shifted, plain, "with 16 added to every reward, the advantage", rtol=1e-9, atol=tolerance)
+
+
+@law(7, "rewards times a constant: the same advantages", batches=4)
+def rewards_times_a_constant(script: Script, batch: Batch) -> None:
+    """A z-score, and a quotient by the mean, do not see the scale of the rewards, up to epsilon."""
+    if not ignores_scale(plan_of(script)):
+        raise NotApplicable("with this spec the scale of the rewards is seen")
+    hp = script.with_numbers(normalization_epsilon=0.0)
+    full = make_batch(2, 2, max(2, batch.mask_BGT.shape[1]), 3)
+    full = full._replace(mask_BGT=torch.ones_like(full.mask_BGT))
+    plain = advantages_with(script, full, hp)
+    need(plain.any(), "with different rewards, every advantage is 0")
+    scaled = advantages_with(script, full, hp, rewards_BG=4 * full.rewards_BG)
+    close(scaled, plain, "with every reward times 4, the advantage")
+
+
+@law(8, "degenerate groups are defined", batches=4)
+def degenerate_groups_are_defined(script: Script, batch: Batch) -> None:
+    """Equal rewards, rewards that are missing, empty responses; and an epsilon of 0."""
+    module = script.module
+    small = {name: 0.0 for name in vars(script.hp) if name.endswith("epsilon")}
+    missing, shape = batch.rewards_BG.isnan(), batch.rewards_BG.shape
+    nothing = torch.full(shape, math.nan, dtype=torch.float64)
+    for hp in [script.hp, script.with_numbers(**small)] if small else [script.hp]:
+        for reward in (0.1, 0.0, -7.3):
+            equal = torch.full(shape, reward, dtype=torch.float64).masked_fill(missing, math.nan)
+            advantages = advantages_with(script, batch, hp, rewards_BG=equal)
+            finite({"advantages": advantages}, f"with rewards of {reward}")
+            zero(advantages[missing], "the advantage of a response without a reward")
+            if script.plan is not None and is_constant(script.plan):
+                zero(advantages, f"with rewards of {reward}, all equal, an advantage")
+        zero(advantages_with(script, batch, hp, rewards_BG=nothing), "without any reward, an advantage")
+        if script.has("update_state"):
+            past = past_state(module)
+            state = module.update_state(batch.rollouts(module, rewards_BG=nothing), hp)
+            same({name: state[name] for name in state}, past, "after a step without any reward", exactly=True)
+            fresh = module.update_state(batch.rollouts(module, rewards_BG=nothing, state={}), hp)
+            finite(fresh, "after a first step without any reward")
+    empty = estimate(script, batch._replace(mask_BGT=torch.zeros_like(batch.mask_BGT)))
+    finite(empty, "with empty responses")
+    for name in ("advantages", "weights", "loss", "gradient"):
+        zero(empty[name], f"with empty responses, {name}")
+
+
+def other_values(value: float, bounds: list[tuple[str, float]]) -> Iterator[float]:
+    """Other values within the bounds: near ones first, then some that act where this one is beyond everything."""
+    if isinstance(value, int):
+        tries: tuple[float, ...] = (value + 1, value - 1, 2 * value, 1)
+    else:
+        tries = (value / 2 if value else 0.5, value * 1.5, 0.01, 1.0, 1.5, 4.0, -1.0)
+    for other in tries:
+        if other != value and all(SIGNS[sign](other, limit) for sign, limit in bounds):
+            yield other
+
+
+def outcomes(script: Script, batch: Batch, hp: Any) -> Iterator[Tensor]:
+    """What a spec's numbers can act on: the rewards, two steps' advantages, the weights, the loss, the gradient."""
+    module, shape = script.module, batch.rewards_BG.shape
+    if script.has("transform_rewards"):
+        # Around every whole number of the script there are lengths, in case it is one that lengths are compared with.
+        near = [value for name, value in vars(script.hp).items() if name in arguments_read(module) and value >= 1]
+        lengths = torch.arange(batch.rewards_BG.numel())
+        for place, value in enumerate(int(value) for value in near):
+            lengths[-8 * (place + 1) :][:8] = torch.arange(value - 4, value + 4).clamp(min=0)
+        yield module.transform_rewards(9 * batch.rewards_BG, lengths.view(shape) % 3 > 0, lengths.view(shape), hp)
+    if script.has("select"):
+        yield from module.select(batch.rewards_BG, hp)
+    state = past_state(module) if script.has("update_state") else {}
+    for _ in range(2):
+        rollouts = batch.rollouts(module, state=state)
+        advantages = module.compute_advantages(rollouts, hp)
+        yield advantages
+        state = module.update_state(rollouts, hp) if script.has("update_state") else state
+    weights = module.aggregation_weights(batch.mask_BGT, hp)
+    yield weights
+    yield from loss_and_gradient(script, batch, advantages, weights, hp)
+
+
+def differ(left: Tensor, right: Tensor) -> bool:
+    """Whether two outcomes differ by more than rounding."""
+    if left.shape != right.shape:
+        return True
+    if not left.is_floating_point():
+        return not torch.equal(left, right)
+    return not torch.allclose(left, right, rtol=1e-9, atol=1e-12, equal_nan=True)
+
+
+@law(9, "every number acts", batches=2)
+def every_number_acts(script: Script, batch: Batch) -> None:
+    """Another value of any number changes something, on a batch with responses of every kind.
+
+    The numbers are those of the spec, or of a script without one those that its estimator reads.
+    """
+    module, hp, plan = script.module, script.hp, script.plan
+    names = arguments_read(module)
+    if plan is not None:
+        numbers = [parameter for taken in plan.question_parameters.values() for parameter in taken.values()]
+        names = [parameter.argument for parameter in numbers]
+        for parameter in numbers:
+            value = getattr(hp, parameter.argument, None)
+            as_specified = value == parameter.value and type(value) is type(parameter.value)
+            need(as_specified, f"the script's {parameter.argument} is {value} and the spec's {parameter.value}")
+    smallest = 2 if plan is None else plan.min_group_size
+    rich = make_batch(5, 64, max(batch.mask_BGT.shape[1], smallest), 4, spread=2.0)
+    rich = rich._replace(rewards_BG=4 * rich.rewards_BG)
+    usual = list(outcomes(script, rich, hp))
+    for name in names:
+        value = getattr(hp, name)
+        for other in other_values(value, limits(module)[name]):
+            seen = outcomes(script, rich, dataclasses.replace(hp, **{name: other}))
+            if any(differ(a, b) for a, b in zip(usual, seen, strict=True)):
+                break
+        else:
+            raise Broken(f"{name} changes nothing: rewards, advantages, weights, loss and gradient are as with {value}")
+
+
+@law(10, "what is masked out does not count")
+def masked_out_responses_do_not_count(script: Script, batch: Batch) -> None:
+    """What is masked out is in neither the numerator nor the denominator."""
+    weights = script.module.aggregation_weights(batch.mask_BGT, script.hp)
+    wrong = (weights > 0) != batch.mask_BGT
+    need(not wrong.any(), f"the weight of {int(wrong.sum())} token(s) is positive and masked out, or the reverse")
+    more = torch.cat([batch.mask_BGT, torch.zeros_like(batch.mask_BGT)])
+    wanted = torch.cat([weights, torch.zeros_like(weights)])
+    got = script.module.aggregation_weights(more, script.hp)
+    close(got, wanted, "with as many responses more, all masked out, the weight")
+
+
+@law(11, "statistics are two-pass", batches=4)
+def statistics_are_two_pass(script: Script, batch: Batch) -> None:
+    """Small differences of large rewards survive in float32, where a one-pass variance would lose them."""
+    if kl_in_reward(script):
+        raise NotApplicable("the KL in the reward is no small difference of large numbers")
+    rewards = 10_000 + (4 * batch.rewards_BG).round()  # exact in float32, where their squares are 8 apart
+    exact = advantages_with(script, batch, rewards_BG=rewards)
+    single = advantages_with(script, batch, rewards_BG=rewards.float())
+    close(single.double(), exact, "with rewards near 10000 in float32, the advantage", rtol=1e-2, atol=1e-2)
+
+
+class NoSinglePrecision(TorchFunctionMode):
+    """Stops at the first operation that makes a tensor of less than float64.
+
+    (A mode of torch.utils._python_dispatch would see inside of operations too; it imports torch._dynamo for a second.)
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            narrow = isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.dtype != torch.float64
+            if narrow:
+                raise Broken(f"{getattr(func, '__name__', func)} makes {tensor.dtype} of float64 and integers")
+        return result
+
+
+@law(11, "float64 stays float64", batches=2)
+def float64_stays_float64(script: Script, batch: Batch) -> None:
+    """Nothing is computed in less than the precision of what is given."""
+    with NoSinglePrecision():
+        made = estimate(script, batch)
+        if script.has("transform_rewards"):
+            lengths = batch.mask_BGT.sum(-1)
+            made["rewards"] = script.module.transform_rewards(batch.rewards_BG, lengths > 1, lengths, script.hp)
+    for name, value in made.items():
+        need(value.dtype == torch.float64, f"{name} is {value.dtype} where everything given is float64")
+
+
+@law(3, "batches side by side are what they are alone", batches=2)
+def vmap_and_grad_go_through(script: Script, batch: Batch) -> None:
+    """No Python branch on a tensor's value: many batches at once, under vmap, are each what they are alone."""
+    module, hp = script.module, script.hp
+    B, G, T = batch.mask_BGT.shape
+    other = make_batch(11, B, G, T)
+    pair = Batch(*(torch.stack(two) for two in zip(batch, other, strict=True)))
+    past = past_state(module) if script.has("update_state") else {}
+    states = [past, {name: value + value for name, value in past.items()}]
+    state = {name: torch.stack([each[name] for each in states]) for name in past}
+
+    def statistics_of(state: dict[str, Tensor], *tensors: Tensor) -> Estimate:
+        lane = Batch(*tensors)
+        found = module.update_state(lane.rollouts(module, state=state), hp) if past else {}
+        found["advantages"] = advantages_with(script, lane, state=state)
+        found["weights"] = module.aggregation_weights(lane.mask_BGT, hp)
+        return found
+
+    def loss_of(logprobs: Tensor, advantages: Tensor, weights: Tensor, *tensors: Tensor) -> Tensor:
+        return loss(script, Batch(*tensors), advantages, weights, logprobs)
+
+    together = torch.func.vmap(statistics_of, in_dims=(0 if past else None, *[0] * len(pair)))(state, *pair)
+    logprobs = pair.logprobs_BGT.detach().requires_grad_()
+    given = (together["advantages"], together["weights"], *pair)
+    # The lanes are independent, so the gradient of their sum is each one's own.
+    together["loss"] = torch.func.vmap(loss_of)(logprobs, *given)
+    (together["gradient"],) = torch.autograd.grad(together["loss"].sum(), logprobs)
+    for lane, each, state in ((0, batch, states[0]), (1, other, states[1])):
+        alone = statistics_of(state, *each)
+        alone["loss"], alone["gradient"] = loss_and_gradient(script, each, alone["advantages"], alone["weights"])
+        same({name: value[lane].detach() for name, value in together.items()}, alone, "beside another batch")
+
+
+# -------- The bounds of the ratio --------
+
+
+@dataclasses.dataclass(frozen=True)
+class Weighting:
+    """What a script's arguments say of the ratio's part in the objective."""
+
+    value: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """the objective over the advantage, of ratio, sign of the advantage, and log-prob"""
+    slope: Callable[[Tensor, Tensor], Tensor]
+    """its derivative with respect to the log-prob"""
+    ratios: list[float]
+    """ratios on both sides of every bound"""
+    clipped: dict[float, float]
+    """by the sign of the advantage, a ratio from which on, away from 1, there is no gradient"""
+    free: dict[float, float]
+    """by the sign of the advantage, a ratio from which on, away from 1, there always is one"""
+
+
+def weighting_of(script: Script) -> Weighting:
+    """The weighting that the script's arguments describe; they are the only thing that is looked at."""
+    values = {name: float(value) for name, value in vars(script.hp).items() if type(value) in (int, float)}
+    if {"clip_low", "clip_high"} <= values.keys():
+        return clip(values["clip_low"], values["clip_high"], values.get("clip_dual", math.inf))
+    if {"detached_clip_low", "detached_clip_high"} <= values.keys():
+        return detached_clip(values["detached_clip_low"], values["detached_clip_high"])
+    if {"soft_gate_positive", "soft_gate_negative"} <= values.keys():
+        return soft_gate(values["soft_gate_positive"], values["soft_gate_negative"])
+    raise NotApplicable("no argument of the script bounds the ratio")
+
+
+def around(low: float, high: float, dual: float = math.inf) -> list[float]:
+    """Ratios below, between and above the bounds 1 - low, 1 + high and dual, and not at one, where the slope jumps."""
+    bounds = [1 - low, 1 + high, dual]
+    below = [1 - low / 2, (1 - low) / 2 if low < 1 else 0.05]
+    above = [
+        1 + min(high, dual - 1) / 2,
+        1.5 * (1 + high),
+        *([(1 + high + dual) / 2, 1.5 * dual] if dual < math.inf else []),
+    ]
+    return [ratio for ratio in (*below, 1.0, *above) if not any(math.isclose(ratio, bound) for bound in bounds)]
+
+
+def by_sign(sign: Tensor, positive: float, negative: float) -> Tensor:
+    return torch.full_like(sign, negative).masked_fill(sign > 0, positive)
+
+
+def clip(low: float, high: float, dual: float) -> Weighting:
+    """One bound a sign: 1 + high for positive advantages, 1 - low for negative ones, and those have `dual` besides."""
+
+    def value(ratio: Tensor, sign: Tensor, logprobs: Tensor) -> Tensor:
+        floor, ceiling = by_sign(sign, 0.0, 1 - low), by_sign(sign, 1 + high, dual)
+        return torch.minimum(torch.maximum(ratio, floor), ceiling)
+
+    def slope(ratio: Tensor, sign: Tensor) -> Tensor:
+        return torch.where(value(ratio, sign, ratio) == ratio, ratio, 0.0)
+
+    clipped, free = {1.0: 1.5 * (1 + high)}, {1.0: (1 - low) / 2 if low < 1 else 0.5}
+    if low < 1:
+        clipped[-1.0] = (1 - low) / 2
+    elif dual < math.inf:
+        clipped[-1.0] = 1.5 * dual
+    if dual == math.inf:
+        free[-1.0] = 1.5 * (1 + high)
+    return Weighting(value, slope, around(low, high, dual), clipped, free)
+
+
+def detached_clip(low: float, high: float) -> Weighting:
+    """The clipped ratio is a factor of A log pi, without a gradient of its own: no token loses its gradient."""
+
+    def slope(ratio: Tensor, sign: Tensor) -> Tensor:
+        return ratio.clamp(1 - low, 1 + high)
+
+    far = 1.5 * (1 + high)
+    return Weighting(
+        lambda r, sign, logprobs: slope(r, sign) * logprobs, slope, around(low, high), {}, {1.0: far, -1.0: far}
+    )
+
+
+def soft_gate(positive: float, negative: float) -> Weighting:
+    """4 / tau sigmoid(tau (ratio - 1)), with tau by the advantage's sign: the slope shrinks and is never 0."""
+
+    def gate(ratio: Tensor, sign: Tensor) -> tuple[Tensor, Tensor]:
+        tau = by_sign(sign, positive, negative)
+        return tau, torch.sigmoid(tau * (ratio - 1))
+
+    def value(ratio: Tensor, sign: Tensor, logprobs: Tensor) -> Tensor:
+        tau, open = gate(ratio, sign)
+        return 4 / tau * open
+
+    def slope(ratio: Tensor, sign: Tensor) -> Tensor:
+        _, open = gate(ratio, sign)
+        return 4 * open * (1 - open) * ratio
+
+    step = 1 / (1 + max(positive, negative))  # where the sigmoid is not yet flat
+    return Weighting(value, slope, [1 - step, 1.0, 1 + step], {}, {1.0: 1 - step, -1.0: 1 - step})
+
+
+@law(15, "the ratio is bounded on one side", batches=3)
+def ratio_is_bounded_on_one_side(script: Script, batch: Batch) -> None:
+    """Value and slope of the objective for both signs of the advantage, at ratios around every bound.
+
+    Rows of one token, for which the ratios of a token and of a sequence are the same.
+    """
+    weighting = weighting_of(script)
+    ratio = torch.tensor(weighting.ratios, dtype=torch.float64).repeat(2)
+    count = len(ratio)
+    sign = torch.ones(count, dtype=torch.float64)
+    sign[count // 2 :] = -1.0
+    chosen = torch.arange(count) % batch.mask_BGT.numel()
+    rows = Batch(*(tensor.flatten()[chosen % tensor.numel(), None, None] for tensor in batch))
+    logprobs = rows.logprobs_BGT.detach().requires_grad_()
+    rows = rows._replace(
+        mask_BGT=torch.ones_like(rows.mask_BGT), old_logprobs_BGT=logprobs.detach() - ratio.log()[:, None, None]
+    )
+    advantages = (sign * torch.linspace(0.5, 2.0, count, dtype=torch.float64))[:, None, None]
+    weights = torch.linspace(1.0, 0.2, count, dtype=torch.float64)[:, None, None].requires_grad_()
+
+    def gradients(advantages: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the log-probs and of the weights: the latter is minus the objective of each token."""
+        value = loss(script, rows, advantages, weights, logprobs)
+        slope, objective = torch.autograd.grad(value, (logprobs, weights), allow_unused=True)
+        return (torch.zeros_like(logprobs) if slope is None else slope), objective
+
+    with_advantage, beside = gradients(advantages), gradients(torch.zeros_like(advantages))
+    slope, value = ((-(a - b) / advantages).flatten() for a, b in zip(with_advantage, beside, strict=True))
+    slope = slope / weights.detach().flatten()
+    wanted = weighting.slope(ratio, sign), weighting.value(ratio, sign, logprobs.detach().flatten())
+    for i in range(count):
+        when = f"with a ratio of {ratio[i]:.6g} and {'a positive' if sign[i] > 0 else 'a negative'} advantage A"
+        close(slope[i], wanted[0][i], f"{when}, the gradient over A", rtol=1e-9, atol=1e-9)
+        close(value[i], wanted[1][i], f"{when}, the objective over A", rtol=1e-9, atol=1e-9)
+
+
+@law(15, "clipped tokens have no gradient, all others have one", batches=3)
+def clipped_tokens_have_no_gradient(script: Script, batch: Batch) -> None:
+    """Whole responses beyond a bound, which they are by every kind of ratio; and what the script counts as clipped."""
+    weighting, module = weighting_of(script), script.module
+    weights = module.aggregation_weights(batch.mask_BGT, script.hp)
+    for clipped, ratios in ((True, weighting.clipped), (False, weighting.free)):
+        if not ratios:
+            continue
+        turns = torch.arange(batch.rewards_BG.numel()).view(batch.rewards_BG.shape) % len(ratios)
+        signs, log_ratios = (
+            torch.tensor(list(x), dtype=torch.float64)[turns, None] for x in (ratios, map(math.log, ratios.values()))
+        )
+        moved = batch._replace(old_logprobs_BGT=batch.logprobs_BGT - log_ratios)
+        advantages = signs * batch.mask_BGT
+        _, gradient = loss_and_gradient(script, moved, advantages, weights)
+        _, beside = loss_and_gradient(script, moved, torch.zeros_like(advantages), weights)
+        slope, tokens = gradient - beside, int(batch.mask_BGT.sum())
+        if clipped:
+            zero(slope, "the gradient of a token whose ratio is beyond its bound")
+        else:
+            idle = int((slope[batch.mask_BGT] == 0).sum())
+            need(idle == 0, f"{idle} of {tokens} tokens have no gradient, and no bound acts on them")
+        if script.has("count_clipped") and weighting.clipped:
+            rows = [x.flatten(0, 1) for x in (batch.logprobs_BGT, moved.old_logprobs_BGT, advantages, batch.mask_BGT)]
+            counted, wanted = int(module.count_clipped(*rows, script.hp).sum()), tokens if clipped else 0
+            need(counted == wanted, f"count_clipped says that {counted} tokens are clipped, and {wanted} are")
+
+
+# -------- Checking --------
+
+
+def judge(law: Law, script: Script, batches: list[Batch]) -> LawResult:
+    """One law on some batches. What the script raises breaks the law that ran it."""
+    reason = ""
+    applied = False
+    for batch in batches[: law.batches]:
+        try:
+            law.check(script, batch)
+            applied = True
+        except NotApplicable as why:
+            reason = str(why)
+        except Exception as error:
+            B, G, T = batch.mask_BGT.shape
+            size = f" ({B} prompts, {G} responses each, {T} tokens)"
+            return LawResult(law, "broken", described(error, script) + size)
+    return LawResult(law, "holds") if applied else LawResult(law, "skipped", reason)
+
+
+def described(error: Exception, script: Script) -> str:
+    """An exception in one line, with the line of the script that it comes from."""
+    text = " ".join(str(error).split())
+    if not isinstance(error, Broken):
+        text = f"{type(error).__name__}: {text}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == script.name]
+    return f"{text}, in {frames[-1].name} at line {frames[-1].lineno}" if frames else text
+
+
+def check_laws(script: Script, *, seed: int = 0, batches: int = 6) -> list[LawResult]:
+    """Every law on the batches of a seed, in the order of their numbers."""
+    try:
+        made = list(family(script, seed, batches))
+    except Exception as error:
+        return [LawResult(each, "broken", described(error, script)) for each in LAWS]
+    return [judge(each, script, made) for each in sorted(LAWS, key=lambda each: each.number)]
