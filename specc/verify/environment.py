@@ -262,6 +262,13 @@ def in_proportion(kind: str) -> list[Environment]:
     ]
 
 
+def far(kind: str) -> Environment:
+    """Two prompts whose batch is from a policy so far away that ratios go from 1/2 to 12, in proportion for pairs."""
+    scores = {"binary": ((1, 1, 0), (0, 0, 1)), "real": ((2, -1, 1), (-1, 3, 0))}
+    even, rare = ((1, 1), (1, 1)), ((1, 23), (1, 1))
+    return world(SHORT, *((even, rewards, even, rare) for rewards in scores[kind]))
+
+
 def level(
     rewards: Sequence[Sequence[float]] = ((0, 1, 3, -1), (-2, 1, -1, 0)), *, uniform: bool = False
 ) -> Environment:

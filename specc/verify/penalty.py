@@ -98,10 +98,10 @@ def factor_on(script: Script, environment: Environment, size: int, kind: str, *,
     if kind == "zero":
         return 0.0 if float(part.norm()) <= SAME * scale else None
     reference = references(tables)[kind].flatten()
-    if exact:
-        if float((expected(2.0) - once - part).norm()) > SAME * 10 * scale:
-            return None
+    if float((expected(2.0) - once - part).norm()) <= SAME * 10 * scale:  # linear in beta
         return fitted(part.flatten()[:, None], -reference[:, None], scale)
+    if exact:
+        return None
     turned = torch.sign((plain * tables.gradient).sum())  # a negative mean as divisor turns both parts round
     columns = torch.stack([plain.flatten(), -reference * turned], dim=1)
     return fitted(once.flatten()[:, None], columns, scale)

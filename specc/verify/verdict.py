@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specc.answers.base import VERDICTS
 from specc.verify.enumerate import Context, groups, moments, population
-from specc.verify.environment import Environment, coin, fixed, in_proportion
+from specc.verify.environment import Environment, coin, far, fixed, in_proportion
 from specc.verify.script import Script
 from specc.weights import Weight
 
@@ -262,7 +262,8 @@ def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight:
         own = []
 
     def limit() -> list[Compared]:
-        return [compare_limit(script, world, k, hp, reused) for world in in_proportion(kind)]
+        found = [compare_limit(script, world, k, hp, reused) for world in in_proportion(kind)]
+        return found + ([compare_limit(script, far(kind), min(k, 2), hp, reused)] if reused else [])
 
     verdict, exactly = classify(exact, limit)
     if own:  # the strongest statement has to hold at the spec's own group size as well
