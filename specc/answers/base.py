@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
@@ -47,11 +48,18 @@ def weakest(verdicts: Iterable[str]) -> str:
     return max(verdicts, key=VERDICTS.index, default=VERDICTS[0])
 
 
+Number = Fraction | float
+
+WITHOUT_OWN = {"1/k": "(k - 1)/k", "1/(kB)": "(kB - 1)/(kB)"}
+"""What is left where this share of a response's own return is taken away."""
+
+
 @dataclass(frozen=True)
 class Effect:
     """What an answer does to E[g], at the first update of a batch and a KL coefficient of 0.
 
-    `binary` is for rewards of 0 and 1, `real` for rewards of any size and sign; `factor` is a formula in k and B.
+    `binary` is for rewards of 0 and 1, `real` for rewards of any size and sign. `factor` is the part of c that is due
+    to it: a formula in k and B, or words where the policy decides it; `number` is its value where the spec decides it.
     """
 
     where: str
@@ -59,6 +67,18 @@ class Effect:
     real: str
     reason: str
     factor: str = ""
+    number: Number | None = None
+
+    @property
+    def needs_batch(self) -> bool:
+        """Whether the factor is a number once the number of prompts in the batch is known."""
+        return self.factor == WITHOUT_OWN["1/(kB)"]
+
+    def value(self, size: int, prompts: int | None = None) -> Number | None:
+        """The factor at k = `size` and B = `prompts`; None where it is not a number, or not one without B."""
+        if self.needs_batch and prompts:
+            return 1 - Fraction(1, size * prompts)
+        return self.number if self.factor else Fraction(1)
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specc.answers.base import Answer, Effect, Finding
+from specc.answers.base import WITHOUT_OWN, Answer, Effect, Finding
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -24,41 +25,49 @@ class Baseline(Answer):
     """whether it is computed from the returns of this batch"""
     one_number: ClassVar[bool] = False
     """whether it is the same for every response of the batch"""
+    variance: ClassVar[str] = ""
+    """tr Cov(g) for one prompt, of a sum over tokens without a normalization, where it has a closed form"""
+
+    # A baseline is b_i = sum_j alpha_ij R_j, or independent of the batch's responses. One that reads the returns and
+    # does not say how is taken to be biased.
 
     def own(self, size: int) -> str:
-        """The weight of a response's own return in its baseline, as a formula: 0, 1/k, 1/(kB), or `lengths`."""
-        return "0"
+        """alpha_ii, the share of a response's own return in its baseline: 0, 1/k, 1/(kB), `lengths` or `unknown`."""
+        return "unknown" if self.reads_returns else "0"
 
     def column(self, size: int) -> str:
-        """The weight of a response's return in all baselines together: 0, 1, or `lengths`."""
-        return "0"
+        """sum_j alpha_ji, the share of a response's return in all baselines together: 0, 1, `lengths` or `unknown`."""
+        return "unknown" if self.reads_returns else "0"
 
     def on_counts(self, reward: int, correct: int, size: int) -> float | None:
         """The baseline of a response with a 0/1 reward in a group with `correct` right ones; None where it depends
-        on more: on past steps, other prompts or the greedy response, but is the same in the whole group."""
+        on more than these."""
         return None
 
+    @property
+    def same_in_group(self) -> bool:
+        """Whether all responses to a prompt have the same baseline, between 0 and 1 where their rewards are."""
+        return self.one_number or not self.reads_returns
+
     def effects(self, spec: Spec) -> Iterator[Effect]:
-        """A baseline sum_j alpha_ij R_j takes alpha_ii of E[g] away, since E[R_j g_i] = 0 for the other responses."""
-        own = self.own(spec.sampling.group_size)
-        if own == "lengths":
-            why = "a response's own reward is in its baseline, with a weight that depends on its length"
-            yield Effect(self.question, "biased", "biased", why)
+        """A baseline takes alpha_ii of E[g] away, since E[R_j g_i] = 0 for the other responses (Williams 1992)."""
+        k = spec.sampling.group_size
+        if (own := self.own(k)) in WITHOUT_OWN:
+            why = f"a response's own reward is in its baseline, with a share of {own}"
+            number = 1 - Fraction(1, k) if own == "1/k" else None
+            yield Effect(self.question, "proportional", "proportional", why, WITHOUT_OWN[own], number)
         elif own != "0":
-            why = "a response's own reward is in its baseline"
-            yield Effect(self.question, "proportional", "proportional", why, one_minus(own))
-
-
-def one_minus(share: str) -> str:
-    """The formula of 1 - 1/n."""
-    below = share.removeprefix("1/")
-    return f"({below.strip('()')} - 1)/{below}"
+            why = "a response's own reward is in its baseline, with a share that depends on its length"
+            unknown = f"nothing is known about the share of a response's own reward in {self.name}"
+            yield Effect(self.question, "biased", "biased", why if own == "lengths" else unknown)
 
 
 class NoBaseline(Baseline):
     """No baseline: the advantage is the return (Williams 1992)."""
 
     reads_returns: ClassVar[bool] = False
+
+    variance: ClassVar[str] = "V_b/k with b = 0 and V_b = E[(R - b)^2 |g|^2] - |G|^2"
 
     source: Literal["none"] = "none"
 
@@ -71,6 +80,8 @@ class Constant(Baseline):
 
     reads_returns: ClassVar[bool] = False
     one_number: ClassVar[bool] = True
+
+    variance: ClassVar[str] = "V_b/k with b the constant and V_b = E[(R - b)^2 |g|^2] - |G|^2"
 
     source: Literal["constant"] = "constant"
     value: float
@@ -122,8 +133,14 @@ class GroupBaseline(Baseline):
             )
 
 
+PAIRS = "A2/k - (k - 2)|G|^2/(k(k - 1)) + sigma^2 T/(k(k - 1))"
+"""tr Cov(g) of the unbiased sample covariance of return and score: A2 = E[(R - mu)^2 |g|^2], T = E|g|^2, G = E[g]."""
+
+
 class GroupMean(GroupBaseline):
     """The mean return of the prompt's group, the response's own included."""
+
+    variance: ClassVar[str] = f"((k - 1)/k)^2 ({PAIRS})"
 
     source: Literal["group_mean"] = "group_mean"
 
@@ -140,7 +157,12 @@ class GroupMean(GroupBaseline):
 class LeaveOneOut(GroupBaseline):
     """The mean return of the other responses to the same prompt (Kool et al. 2019)."""
 
+    variance: ClassVar[str] = PAIRS
+
     source: Literal["leave_one_out"] = "leave_one_out"
+
+    def own(self, size: int) -> str:
+        return "0"
 
     def column(self, size: int) -> str:
         return "1"
