@@ -6,17 +6,14 @@ Nothing here names an answer, so a new one is drawn as soon as its class exists.
 from __future__ import annotations
 
 import math
-import sys
 from itertools import count, product
-from types import ModuleType, NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
-import torch
 from hypothesis import assume
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
-from torch import Tensor
 
 from specc.answers import QUESTIONS, answers_to
 from specc.answers.base import Answer, bounds_of
@@ -24,6 +21,9 @@ from specc.load import findings_of
 from specc.plan import Plan
 from specc.render import render
 from specc.spec import Sampling, Spec
+from specc.verify.laws import Batch, make_batch
+from specc.verify.laws import lengths_to_mask as lengths_to_mask
+from specc.verify.script import Script, load_script
 
 # Numbers as they occur in specs: bounds that a field does not declare itself.
 SMALLEST, LARGEST = 0.05, 8.0
@@ -183,62 +183,10 @@ def every_spec(answer: type[Answer]) -> list[Spec]:
 numbers = count()
 
 
-def script_of(spec: Spec) -> ModuleType:
-    """The spec's script as a module, rendered and run without formatting it."""
-    name = f"drawn_script_{next(numbers)}"
-    module = ModuleType(name)
-    sys.modules[name] = module
-    exec(compile(render(Plan(spec), "drawn.yaml", "0" * 16), name, "exec"), module.__dict__)
-    return module
-
-
-class Batch(NamedTuple):
-    """One step's rollouts as plain float64 tensors; what a spec does not need, its script does not read."""
-
-    rewards_BG: Tensor
-    mask_BGT: Tensor
-    logprobs_BGT: Tensor
-    old_logprobs_BGT: Tensor
-    ref_logprobs_BGT: Tensor
-    entropies_BGT: Tensor
-    greedy_rewards_B: Tensor
-    state: dict[str, Tensor]
-
-    def rollouts(self, module: ModuleType, **changed: Any) -> Any:
-        """The `Rollouts` of a script."""
-        names = ("rewards_BG", "mask_BGT", "old_logprobs_BGT", "ref_logprobs_BGT", "greedy_rewards_B", "state")
-        return module.Rollouts(**{**{name: getattr(self, name) for name in names}, **changed})
-
-
-def lengths_to_mask(lengths: Tensor, longest: int) -> Tensor:
-    """Right-padded: True on the first `lengths` positions. [...] -> bool [..., T]."""
-    return torch.arange(longest) < lengths[..., None]
-
-
-def make_batch(seed: int, prompts: int, group: int, tokens: int, spread: float = 0.5, kind: str = "real") -> Batch:
-    """Random rollouts. `spread` is the scale of log pi/pi_old; `kind` of rewards is real, ties or nan."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
-    shape = (prompts, group, tokens)
-    mask = lengths_to_mask(torch.randint(0, tokens + 1, shape[:2], generator=generator), tokens)
-    rewards = normal(*shape[:2])
-    if kind == "ties":
-        rewards = (rewards > 0).double()
-    if kind == "nan":
-        rewards = rewards.masked_fill(torch.rand(shape[:2], generator=generator) < 0.3, math.nan)
-    logprobs = -1.0 - normal(*shape).abs()
-    old, ref = logprobs + spread * normal(*shape), logprobs + 0.5 * normal(*shape)
-    entropies = normal(*shape).abs()
-    state = {
-        "moving_average": torch.tensor(0.3, dtype=torch.float64),
-        "count": torch.tensor(7.0, dtype=torch.float64),
-        "mean": torch.tensor(-0.2, dtype=torch.float64),
-        "squares": torch.tensor(3.0, dtype=torch.float64),
-    }
-    return Batch(rewards, mask, logprobs, old, ref, entropies, normal(prompts), state)
+def script_of(spec: Spec) -> Script:
+    """The estimator of the spec's script, rendered and run without formatting it; as a module, `.module`."""
+    plan = Plan(spec)
+    return load_script(render(plan, "drawn.yaml", "0" * 16), f"drawn_script_{next(numbers)}", plan)
 
 
 def batches(groups: tuple[int, ...] = GROUP_SIZES) -> st.SearchStrategy[Batch]:

@@ -32,7 +32,7 @@ AT_ONCE = 1 << 21
 class Moments:
     """The mean and the covariance of one step's gradient."""
 
-    mean: Tensor  # [B, P]
+    mean: Tensor  # [B, P], exactly 0 where only rounding is left
     second: Tensor | None  # E[g g^T], [B P, B P]
     outcomes: int
     advantage_variance: float = 0.0  # of the advantage on the first token of a response, over everything random
@@ -88,6 +88,7 @@ def moments(
     probs = tables.old_probs if reused else tables.probs
     B, P = len(probs), tables.scores.shape[-1]
     mean, outcomes = torch.zeros(B, P, dtype=torch.float64), 0
+    sizes = torch.zeros(B, dtype=torch.float64)
     second = torch.zeros(B * P, B * P, dtype=torch.float64) if covariance else None
     first, square = 0.0, 0.0
     context = Context(script, environment, hp or script.hp, reused)
@@ -95,13 +96,19 @@ def moments(
         slopes, advantages = context.slopes(index)
         gradient = context.gradients(index, slopes)
         mean += torch.einsum("n,nbp->bp", probability, gradient)
+        sizes += probability @ gradient.abs().sum(-1)
         if second is not None:
             flat = gradient.flatten(1)
             second += (flat * probability[:, None]).T @ flat
             first += float((probability * advantages[..., 0].mean((1, 2))).sum())
             square += float((probability * advantages[..., 0].square().mean((1, 2))).sum())
         outcomes += len(index)
-    return Moments(mean, second, outcomes, square - first**2)
+    return Moments(without_rounding(mean, sizes), second, outcomes, square - first**2)
+
+
+def without_rounding(mean: Tensor, sizes: Tensor) -> Tensor:
+    """The means [B, P], 0 where they are nothing beside the mean size of what they are means of [B]."""
+    return mean.masked_fill((mean.abs().sum(-1) <= 1e-13 * sizes)[:, None], 0.0)
 
 
 def population(script: Script, environment: Environment, size: int, hp: Any = None, *, reused: bool = False) -> Tensor:
@@ -116,7 +123,8 @@ def population(script: Script, environment: Environment, size: int, hp: Any = No
     gradient = context.gradients(index[None], slopes)[0]  # [groups, P]
     share = orders / orders.sum()
     total = torch.zeros(len(orders), gradient.shape[-1], dtype=torch.float64).index_add_(0, owner, gradient)
-    return total / share[:, None]
+    sizes = torch.zeros(len(orders), dtype=torch.float64).index_add_(0, owner, gradient.abs().sum(-1))
+    return without_rounding(total, sizes) / share[:, None]
 
 
 def population_batch(environment: Environment, size: int, reused: bool = False) -> tuple[Tensor, Tensor, Tensor]:

@@ -162,8 +162,10 @@ class Tables:
 
     @cached_property
     def gradient(self) -> Tensor:
-        """The gradient of E[R] of each prompt. [B, P]."""
-        return torch.einsum("bm,bm,bmtp->bp", self.probs, self.rewards, self.scores)
+        """The gradient of E[R] of each prompt, exactly 0 where only rounding is left. [B, P]."""
+        terms = torch.einsum("bm,bm,bmtp->bmp", self.probs, self.rewards, self.scores)
+        gradient, size = terms.sum(1), terms.abs().sum((1, 2))
+        return gradient.masked_fill((gradient.abs().sum(-1) <= 1e-13 * size)[:, None], 0.0)
 
     @cached_property
     def means(self) -> Tensor:

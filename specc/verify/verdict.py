@@ -16,8 +16,8 @@ from typing import Any
 
 from torch import Tensor
 
-from specc.answers.base import VERDICTS
-from specc.verify.enumerate import Context, groups, moments, population
+from specc.answers.base import VERDICTS, weakest
+from specc.verify.enumerate import Context, groups, moments, population, population_size
 from specc.verify.environment import Environment, coin, far, fixed, in_proportion
 from specc.verify.script import Script
 from specc.weights import Weight
@@ -29,6 +29,10 @@ SAME = 1e-10
 
 MOST_OUTCOMES = 4000
 """batches that one enumeration of a verdict may have; more prompts than that are taken one by one"""
+
+
+MOST_RESPONSES = 20_000
+"""responses of a batch that stands for the limit of large ones"""
 
 
 @dataclass(frozen=True)
@@ -132,9 +136,13 @@ def classify(exact: Sequence[Compared], limit: Callable[[], Sequence[Compared]])
 
 
 def allowed(verdict: str, script: Script, environment: Environment, size: int, hp: Any) -> bool:
-    """Whether one environment is consistent with a verdict: the condition whose failure is a counterexample."""
+    """Whether one environment is consistent with a verdict: the condition whose failure is a counterexample.
+
+    An environment whose limit would take too large a batch is taken to be consistent.
+    """
+    small = population_size(environment, size) <= MOST_RESPONSES
     if verdict == "asymptotic":
-        return compare_limit(script, environment, size, hp).common
+        return not small or compare_limit(script, environment, size, hp).common
     found = compare(script, environment, size, hp)
     if verdict == "unbiased":
         return all(each.equal for each in found)
@@ -142,7 +150,7 @@ def allowed(verdict: str, script: Script, environment: Environment, size: int, h
         return all(each.parallel for each in found) and len(distinct([c for each in found for c in each.factors])) <= 1
     if all(each.parallel for each in found):
         return True
-    return compare_limit(script, environment, size, hp).parallel
+    return not small or compare_limit(script, environment, size, hp).parallel
 
 
 # -------- The factor --------
@@ -279,8 +287,8 @@ def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight:
 
 def weaker(verdict: str, weight: Weight) -> str:
     """The verdict for 0/1 rewards, in the light of w(p) at the spec's own group size."""
-    if verdict in ("asymptotic", "biased"):  # whose divisor is not that of a prompt alone
+    if weight.size == 1 or verdict in ("asymptotic", "biased"):  # whose divisor is not that of a prompt alone
         return verdict
     if not weight.positive:
         return "biased"
-    return verdict if weight.constant else "reweighted"
+    return verdict if weight.constant else weakest((verdict, "reweighted"))

@@ -1,0 +1,420 @@
+"""What `specc verify` says: for people, as JSON, and as a picture."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from specc.verify.enumerate import moments, population
+from specc.verify.laws import LawResult
+from specc.verify.run import Counterexample, Verified
+from specc.verify.variance import Noise
+from specc.verify.verdict import Compared, Judged
+from specc.weights import GRID, Weight
+
+SHOWN = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+"""success rates of the tables"""
+
+REWARDS = {"binary": "0/1 rewards", "real": "real rewards"}
+
+COLORS = {"unbiased": "green", "proportional": "green", "asymptotic": "cyan", "reweighted": "yellow", "biased": "red"}
+
+MEANING = {
+    "unbiased": "E[g] is the gradient of E[R]",
+    "proportional": "E[g] is c times the gradient of E[R]",
+    "asymptotic": "E[g] tends to a multiple of the gradient of E[R] as the batch grows",
+    "reweighted": "each prompt's gradient is multiplied by w(p), p being its success rate",
+    "biased": "E[g] does not point along the gradient of E[R]",
+}
+
+
+# -------- JSON --------
+
+
+def as_json(verified: Verified) -> dict[str, Any]:
+    """The stable form, which docs/verification.md describes."""
+    script = verified.script
+    return {
+        "version": 1,
+        "name": script.name,
+        "group_size": verified.size,
+        "seed": verified.seed,
+        "verdict": verified.overall,
+        "claim": script.claim,
+        "claim_refuted": verified.claim_refuted if verified.judges_claim else None,
+        "rewards": {kind: of_class(judged) for kind, judged in verified.judged.items()},
+        "off_policy": verified.off_policy,
+        "weight": of_weight(verified.weight),
+        "batch_error": [
+            {"prompts": e.prompts, "group_size": e.size, "error": e.error, "within_95": e.within}
+            for e in verified.errors
+        ],
+        "kl": None
+        if verified.penalty is None
+        else {
+            "kind": verified.penalty.kind,
+            "weighting": verified.penalty.weighting or None,
+            "factor": verified.penalty.factor,
+        },
+        "variance": of_variance(verified),
+        "laws": [
+            {"number": r.law.number, "name": r.law.name, "verdict": r.verdict, "detail": r.detail or None}
+            for r in verified.laws
+        ],
+        "counterexample": None if verified.counterexample is None else of_counterexample(verified),
+        "derived": None
+        if verified.derived is None
+        else {
+            "binary": verified.derived.binary,
+            "real": verified.derived.real,
+            "reasons": [{"where": where, "why": why} for where, why in verified.derived.reasons],
+        },
+        "disagreements": verified.disagreements,
+    }
+
+
+def of_class(judged: Judged) -> dict[str, Any]:
+    factor = judged.factor
+    return {
+        "verdict": judged.verdict,
+        "exact": judged.exact,
+        "factor": None if factor is None else {"value": factor.value, "formula": factor.formula},
+        "largest_angle_degrees": judged.angle,
+        "environments": judged.environments,
+        "outcomes": judged.outcomes,
+    }
+
+
+def of_weight(weight: Weight | None) -> dict[str, Any] | None:
+    if weight is None:
+        return None
+    return {"p": GRID, "w": [weight.at(p) for p in GRID], "F": [weight.integral(p) for p in GRID]}
+
+
+def of_variance(verified: Verified) -> dict[str, Any]:
+    variance = verified.variance
+
+    def of_noise(noise: Noise) -> dict[str, float | None]:
+        return {
+            "trace": noise.trace,
+            "signal": noise.signal,
+            "noise_per_signal": finite(noise.per_signal),
+            "advantage": noise.advantage,
+        }
+
+    return {
+        "group_size": variance.size,
+        "closed_form": variance.closed_form,
+        "environments": [{title: of_noise(n) for title, n in row.items()} for row in variance.environments],
+        "sweep": {
+            "group_size": variance.sweep_size,
+            "p": GRID,
+            "noise_per_signal": {title: [finite(x) for x in row] for title, row in variance.sweep.items()},
+        },
+    }
+
+
+def finite(number: float) -> float | None:
+    """JSON has no infinity."""
+    return number if math.isfinite(number) else None
+
+
+def of_counterexample(verified: Verified) -> dict[str, Any]:
+    example = verified.counterexample
+    assert example is not None
+    compared, limit = shown(verified, example)
+    prompts = []
+    for b, prompt in enumerate(example.environment.prompts):
+        prompts.append(
+            {
+                "policy": prompt.policy,
+                "responses": [example.environment.tree.spell(y) for y in example.environment.tree.responses],
+                "probabilities": example.environment.tables.probs[b].tolist(),
+                "rewards": list(prompt.rewards),
+                "expected_gradient": compared.mean[b].tolist(),
+                "gradient": compared.gradient[b].tolist(),
+                "angle_degrees": compared.angles[b],
+            }
+        )
+    return {
+        "refutes": example.statement,
+        "rewards": example.rewards,
+        "group_size": example.size,
+        "in_the_limit": limit,
+        "prompts": prompts,
+    }
+
+
+def shown(verified: Verified, example: Counterexample) -> tuple[Compared, bool]:
+    """E[g] on the counterexample: of one batch with all of its prompts, or in the limit where that is the statement."""
+    script, world = verified.script, example.environment
+    hp = script.with_numbers(kl_coefficient=0.0)
+    if example.statement == "asymptotic":
+        return Compared(world, example.size, population(script, world, example.size, hp), world.tables.gradient), True
+    mean = moments(script, world, example.size, hp).mean
+    return Compared(world, example.size, mean, world.tables.gradient / len(world.prompts)), False
+
+
+# -------- For people --------
+
+
+def console() -> Console:
+    """As wide as the terminal; where there is none, wide enough for every table."""
+    width = None if sys.stdout.isatty() else 110
+    return Console(highlight=False, markup=False, width=width)
+
+
+def render(verified: Verified) -> RenderableType:
+    """The report on one script, a screen long."""
+    parts: list[RenderableType] = [heading(verified), indented(verdicts(verified))]
+    if verified.derived is not None and verified.overall != "unbiased":
+        parts += [Text("Why", style="bold"), indented(reasons(verified.derived.reasons))]
+    if verified.weight is not None and not verified.weight.constant:
+        parts += [Text("Weight of a prompt by its success rate p", style="bold"), indented(chart(verified.weight))]
+    if verified.errors:
+        parts += [Text("How far a batch is from proportional", style="bold"), indented(errors(verified))]
+    parts += [
+        Text("Noise per signal, tr Cov(g) / |E g|^2, for 0/1 rewards and one token", style="bold"),
+        indented(noise(verified)),
+    ]
+    parts += [Text("Laws", style="bold"), indented(laws(verified.laws))]
+    if verified.counterexample is not None and verified.overall != "unbiased":
+        parts += [Text(f"Not {verified.counterexample.statement}", style="bold"), indented(counterexample(verified))]
+    return Group(*parts, closing(verified))
+
+
+def indented(inner: RenderableType) -> Padding:
+    return Padding(inner, (0, 0, 1, 2))
+
+
+def heading(verified: Verified) -> Text:
+    plan = verified.script.plan
+    title = (plan.spec.title or plan.spec.name) if plan else verified.script.name
+    text = Text(title, style="bold")
+    text.append(f"   k = {verified.size} responses a prompt", style="not bold")
+    return text
+
+
+def verdicts(verified: Verified) -> Table:
+    table = grid()
+    for kind, judged in verified.judged.items():
+        table.add_row(REWARDS[kind], word(judged.verdict), explained(judged))
+    if verified.off_policy is not None:
+        same = len(set(verified.off_policy.values())) == 1
+        for kind, verdict in list(verified.off_policy.items())[: 1 if same else 2]:
+            what = "reused batch" if same else f"reused, {REWARDS[kind]}"
+            table.add_row(what, word(verdict), "the later updates of a batch, whose samples are from an older policy")
+    if verified.penalty is not None:
+        rule = verified.derived.penalty.reason if verified.derived and verified.derived.penalty else ""
+        weighting = f", {verified.penalty.weighting}" if verified.penalty.weighting else ""
+        table.add_row("KL part", Text(verified.penalty.kind + weighting), rule)
+    return table
+
+
+def reasons(found: Iterable[tuple[str, str]]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    for where, why in found:
+        table.add_row(Text(where), Text(why))
+    return table
+
+
+def explained(judged: Judged) -> str:
+    text = MEANING[judged.verdict]
+    if judged.factor is not None and judged.verdict == "proportional":
+        text += f", c = {judged.factor}"
+    if judged.verdict == "reweighted" and not judged.exact:
+        text += ", as the batch grows"
+    if judged.verdict == "biased":
+        text += f": up to {judged.angle:.1f} degrees off"
+    return text
+
+
+def word(verdict: str) -> Text:
+    return Text(verdict, style=COLORS[verdict])
+
+
+def grid() -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    return table
+
+
+def chart(weight: Weight, width: int = 66, height: int = 6) -> Text:
+    """w(p) in block characters, from p = 0.01 to 0.99, with F at a few places below."""
+    points = [weight.at(0.01 + 0.98 * column / (width - 1)) for column in range(width)]
+    top, bottom = max(points), min(0.0, *points)
+    blocks = " ▁▂▃▄▅▆▇█"
+    lines = []
+    for row in reversed(range(height)):
+        fill = ((point - bottom) / (top - bottom) * height - row for point in points)
+        cells = "".join(blocks[max(0, min(8, round(part * 8)))] for part in fill)
+        label = f"{top:.3g}" if row == height - 1 else f"{bottom:.3g}" if row == 0 else ""
+        lines.append(f"{label:>6} {cells}")
+    lines.append(" " * 7 + "p = 0.01" + "0.99".rjust(width - 8))
+    values = ", ".join(f"{weight.at(p):.4g}" for p in (0.1, 0.5, 0.9))
+    whole = ", ".join(f"{weight.integral(p):.4g}" for p in (0.1, 0.5, 0.9))
+    lines.append(f"w = {values} at p = 0.1, 0.5, 0.9; its integral F, the objective, is {whole}")
+    return Text("\n".join(lines))
+
+
+def errors(verified: Verified) -> Table:
+    table = grid()
+    for each in verified.errors:
+        how = "exact" if each.within is None else f"+- {100 * each.within:.1f}%, sampled, 95% interval"
+        table.add_row(f"{each.prompts} prompts x {each.size}", f"{100 * each.error:.2f}%", how)
+    return table
+
+
+def noise(verified: Verified) -> Group:
+    variance = verified.variance
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("p =", no_wrap=True)
+    for p in SHOWN:
+        table.add_column(f"{p:g}", justify="right")
+    for title, row in variance.sweep.items():
+        name = "this estimator" if title == "this" else title
+        table.add_row(name, *(f"{row[GRID.index(p)]:.2g}" for p in SHOWN))
+    notes = []
+    for title in list(variance.sweep)[1:]:
+        worse = variance.worse_than(title)
+        if worse:
+            notes.append(f"more than {title} at p = {spans(worse)}: it is not never worse")
+    if variance.closed_form:
+        notes.append(f"tr Cov(g) of a prompt = {variance.closed_form}")
+    return Group(table, Text("\n".join(notes))) if notes else Group(table)
+
+
+def spans(rates: Sequence[float]) -> str:
+    """Success rates as ranges: 0.01-0.12, 0.9."""
+    found: list[list[float]] = []
+    for p in rates:
+        if found and p - found[-1][-1] < 0.015:
+            found[-1].append(p)
+        else:
+            found.append([p])
+    return ", ".join(f"{run[0]:g}" if len(run) == 1 else f"{run[0]:g} to {run[-1]:g}" for run in found)
+
+
+def laws(results: Iterable[LawResult]) -> Table:
+    """One line a law."""
+    table = Table.grid(padding=(0, 1))
+    signs = {"holds": Text("ok", style="green"), "broken": Text("BROKEN", style="bold red"), "skipped": Text("-")}
+    for result in results:
+        title = f"{result.law.title}" + (f": {result.detail}" if result.detail else "")
+        table.add_row(
+            f"{result.law.number:>2}",
+            signs[result.verdict],
+            Text(title, overflow="ellipsis", no_wrap=result.verdict != "broken"),
+        )
+    return table
+
+
+def counterexample(verified: Verified) -> Group:
+    """The smallest refutation found, with all that it takes to check it by hand."""
+    example = verified.counterexample
+    assert example is not None
+    world = example.environment
+    compared, limit = shown(verified, example)
+    batch = "in the limit of large batches" if limit else f"one batch of {len(world.prompts)} prompt(s)"
+    parts: list[RenderableType] = [Text(f"{batch}, {example.size} responses each, {REWARDS[example.rewards]}")]
+    for b, prompt in enumerate(world.prompts):
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for name in ("", "response", "probability", "reward"):
+            table.add_column(name, justify="right" if name in ("probability", "reward") else "left", no_wrap=True)
+        for m, response in enumerate(world.tree.responses):
+            first = f"prompt {b + 1}" if m == 0 else ""
+            probability = f"{float(world.tables.probs[b, m]):.6g}"
+            table.add_row(first, world.tree.spell(response), probability, f"{prompt.rewards[m]:g}")
+        parts.append(table)
+        factor = compared.factors[b]
+        said = f"angle {compared.angles[b]:.2f} degrees" + (
+            "" if math.isnan(factor) else f", E[g] along the gradient: {factor:.6g} of it"
+        )
+        parts.append(Text(f"E[g]     {numbers(compared.mean[b].tolist())}"))
+        parts.append(Text(f"gradient {numbers(compared.gradient[b].tolist())}   {said}"))
+    tokens = ", ".join(world.tree.spell((token,)) for token in range(world.tree.vocabulary))
+    prefixes = ", ".join(f"after '{world.tree.spell(prefix)}'" if prefix else "first" for prefix in world.tree.prefixes)
+    parts.append(Text(f"parameters: the logits of {tokens}; {prefixes}. '.' ends a response", style="dim"))
+    return Group(*parts)
+
+
+def numbers(values: Iterable[float]) -> str:
+    return "[" + ", ".join(f"{value + 0.0:.5g}" for value in values) + "]"
+
+
+def closing(verified: Verified) -> Text:
+    lines = []
+    claim = verified.script.claim
+    if verified.claim_refuted:
+        lines.append(Text(f"The claim `{claim}` is refuted: the estimator is {verified.overall}.", style="bold red"))
+    elif verified.judges_claim:
+        lines.append(Text(f"The claim `{claim}` holds.", style="green"))
+    elif claim is not None:
+        lines.append(Text(f"The claim `{claim}` is about another target, and is not judged."))
+    else:
+        lines.append(Text(f"No claim is made; `claim: {verified.overall}` would hold."))
+    if verified.broken:
+        lines.append(Text(f"{len(verified.broken)} law(s) broken.", style="bold red"))
+    for each in verified.disagreements:
+        lines.append(Text(f"This is an error in specc, please report it: {each}", style="bold red"))
+    return Text("\n").join(lines)
+
+
+def summary(results: Sequence[Verified]) -> Table:
+    """Several scripts, a line each."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("", "k", "0/1 rewards", "real rewards", "KL part", "laws", "claim"):
+        table.add_column(name, no_wrap=True)
+    for each in results:
+        plan = each.script.plan
+        kept = [result for result in each.laws if result.verdict == "holds"]
+        law = Text(f"{len(each.broken)} broken", style="bold red") if each.broken else Text(f"{len(kept)} hold")
+        claim = "-" if not each.judges_claim else "refuted" if each.claim_refuted else "holds"
+        penalty = "-" if each.penalty is None else " ".join(filter(None, [each.penalty.kind, each.penalty.weighting]))
+        table.add_row(
+            plan.spec.name if plan else Path(each.script.name).stem,
+            str(each.size),
+            word(each.judged["binary"].verdict),
+            word(each.judged["real"].verdict),
+            penalty,
+            law,
+            Text(claim, style="bold red" if claim == "refuted" else ""),
+        )
+    return table
+
+
+# -------- A picture --------
+
+
+def plot(verified: Verified, path: Path) -> None:
+    """w(p), F(p) and the noise along the sweep, in one picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    weight = verified.weight
+    figure, axes = pyplot.subplots(1, 3 if weight else 1, figsize=(13 if weight else 5, 4), squeeze=False)
+    if weight is not None:
+        axes[0, 0].plot(GRID, [weight.at(p) for p in GRID])
+        axes[0, 0].set(title="weight w(p)", xlabel="success rate p", ylim=(min(0, *map(weight.at, GRID)), None))
+        axes[0, 1].plot(GRID, [weight.integral(p) for p in GRID])
+        axes[0, 1].set(title="objective F(p)", xlabel="success rate p")
+    for title, row in verified.variance.sweep.items():
+        name = "this estimator" if title == "this" else title
+        axes[0, -1].plot(GRID, row, label=name, linestyle="-" if title == "this" else "--")
+    axes[0, -1].set(title=f"noise per signal, k = {verified.size}", xlabel="success rate p", yscale="log")
+    axes[0, -1].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)

@@ -1,0 +1,175 @@
+"""The verification of one script: verdicts, KL, variance, laws, and what refutes what is not so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from specc.answers.base import VERDICTS, weakest
+from specc.derive import Derived, derive
+from specc.verify.convergence import Error, convergence
+from specc.verify.environment import Environment
+from specc.verify.laws import LawResult, check_laws
+from specc.verify.penalty import Penalty, judge_penalty
+from specc.verify.script import Script
+from specc.verify.variance import Variance, measure
+from specc.verify.verdict import KINDS, Judged, allowed, find_weight, judge, sizes_of
+from specc.weights import Weight
+
+DRAWN = 20
+"""environments that Hypothesis draws for each class of rewards, beside the fixed ones"""
+
+TRIES = 200
+"""environments that it tries in search of a counterexample"""
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """The smallest environment found where a statement is false, and the group size there."""
+
+    statement: str
+    rewards: str
+    size: int
+    environment: Environment
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Everything that was found out about a script."""
+
+    script: Script
+    size: int
+    seed: int
+    judged: dict[str, Judged]
+    """the verdict for each class of rewards"""
+    overall: str
+    """the verdict that a claim has to equal"""
+    off_policy: dict[str, str] | None
+    """the verdict of the later updates of a batch, where the script makes any"""
+    weight: Weight | None
+    """w(p), where a prompt's weight is its own"""
+    penalty: Penalty | None
+    variance: Variance
+    errors: list[Error]
+    """how far a batch is from proportional, where it is so in the limit only"""
+    laws: list[LawResult]
+    derived: Derived | None
+    counterexample: Counterexample | None
+
+    @property
+    def claim_refuted(self) -> bool:
+        return self.judges_claim and self.script.claim != self.overall
+
+    @property
+    def judges_claim(self) -> bool:
+        """Whether there is a claim, about the spec's own objective."""
+        elsewhere = self.script.plan is not None and self.script.plan.spec.target is not None
+        return self.script.claim is not None and not elsewhere
+
+    @property
+    def broken(self) -> list[LawResult]:
+        return [result for result in self.laws if result.verdict == "broken"]
+
+    @property
+    def disagreements(self) -> list[str]:
+        """In what the rules of the answers and the enumeration differ: an error in one of them."""
+        if self.derived is None:
+            return []
+        pairs = [("0/1 rewards", self.derived.binary, self.judged["binary"].verdict)]
+        pairs += [("real rewards", self.derived.real, self.judged["real"].verdict)]
+        if self.off_policy is not None:
+            pairs += [("reused batches, 0/1", self.derived.off_policy_binary, self.off_policy["binary"])]
+            pairs += [("reused batches, real", self.derived.off_policy_real, self.off_policy["real"])]
+        if self.penalty is not None and self.derived.penalty is not None:
+            rule = self.derived.penalty
+            pairs += [("KL", f"{rule.kind} {rule.weighting}", f"{self.penalty.kind} {self.penalty.weighting}")]
+        return [f"{what}: {rule} by rule, {found} by enumeration" for what, rule, found in pairs if rule != found]
+
+    @property
+    def fails(self) -> bool:
+        return bool(self.claim_refuted or self.broken or self.disagreements)
+
+
+def verify(script: Script, size: int, seed: int = 0) -> Verified:
+    """The verification of a script with `size` responses a prompt. `seed` draws environments and batches."""
+    hp = script.with_numbers(kl_coefficient=0.0)
+    weight = find_weight(script, size, hp)
+    judged, found = {}, None
+    for kind in KINDS:
+        judged[kind], drawn = judge_drawn(script, kind, size, weight, seed)
+        found = found or drawn
+    binary, real = (judged[kind].verdict for kind in KINDS)
+    usual = script.plan is None or script.plan.spec.reward.scores_are_binary
+    overall = binary if usual and binary == "reweighted" else weakest((binary, real))
+    reused = None
+    if script.reuses_batches:
+        reused = {kind: judge(script, kind, size, reused=True, weight=weight).verdict for kind in KINDS}
+    limit_only = any(not each.exact for each in judged.values())
+    return Verified(
+        script=script,
+        size=size,
+        seed=seed,
+        judged=judged,
+        overall=overall,
+        off_policy=reused,
+        weight=None if binary == "asymptotic" or size < 2 else weight,
+        penalty=judge_penalty(script, size),
+        variance=measure(script, size),
+        errors=convergence(script, size, seed) if limit_only else [],
+        laws=check_laws(script, seed=seed),
+        derived=derive(script.plan.spec) if script.plan else None,
+        counterexample=found or counterexample(script, judged, overall, size, seed),
+    )
+
+
+def judge_drawn(
+    script: Script, kind: str, size: int, weight: Weight, seed: int
+) -> tuple[Judged, Counterexample | None]:
+    """The verdict on the fixed environments, held against environments that Hypothesis draws besides."""
+    from specc.verify.strategies import search
+
+    judged = judge(script, kind, size, weight=weight)
+    hp = script.with_numbers(kl_coefficient=0.0)
+    k, _ = sizes_of(script, size)
+    refuted = None
+    while judged.verdict != "biased":
+        statement = judged.verdict
+        most = 3 if statement in ("asymptotic", "reweighted") else 9
+        holds = partial(allowed, statement, script, size=k, hp=hp)
+        world = search(holds, kind, seed=seed, tries=DRAWN, most=most)
+        if world is None:
+            break
+        refuted = Counterexample(statement, kind, k, world)
+        weaker = VERDICTS[VERDICTS.index(statement) + 1 :]
+        kept = next((v for v in weaker if v == "biased" or allowed(v, script, world, k, hp)), "biased")
+        judged = replace(judged, verdict=kept, exact=kept == "biased")
+    return replace(judged, environments=judged.environments + DRAWN), refuted
+
+
+def counterexample(
+    script: Script, judged: dict[str, Judged], overall: str, size: int, seed: int
+) -> Counterexample | None:
+    """What refutes the claim where that is too strong; else the next stronger statement than the verdict."""
+    from specc.verify.strategies import search
+
+    claim = script.claim if script.claim in VERDICTS[: VERDICTS.index(overall)] else None
+    hp = script.with_numbers(kl_coefficient=0.0)
+    for statement, kind in statements(judged, overall, claim):
+        most = 3 if statement in ("asymptotic", "reweighted") else 9
+        _, smallest = sizes_of(script, size)
+        for k in range(max(smallest, min(size, 2)), min(size, 4) + 1):
+            world = search(partial(allowed, statement, script, size=k, hp=hp), kind, seed=seed, tries=TRIES, most=most)
+            if world is not None:
+                return Counterexample(statement, kind, k, world)
+    return None
+
+
+def statements(judged: dict[str, Judged], overall: str, claim: str | None) -> Iterator[tuple[str, str]]:
+    """What to refute, and with which rewards: those of the class to which the verdict is due come first."""
+    if overall == "unbiased":
+        return
+    statement = claim or VERDICTS[VERDICTS.index(overall) - 1]
+    for kind in KINDS:
+        if VERDICTS.index(judged[kind].verdict) > VERDICTS.index(statement):
+            yield statement, kind
