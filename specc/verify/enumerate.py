@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import combinations_with_replacement
-from math import factorial, prod
+from itertools import combinations_with_replacement, product
+from math import comb, factorial, prod
 from typing import Any
 
 import torch
@@ -50,17 +50,25 @@ class Moments:
 
 
 @cache
-def groups(outcomes: int, size: int) -> tuple[Tensor, Tensor]:
-    """Every multiset of `size` outcomes [C, G], and in how many orders it can be sampled [C]."""
+def groups(outcomes: int, size: int, exchangeable: bool = True) -> tuple[Tensor, Tensor]:
+    """Every multiset of `size` outcomes [C, G], and in how many orders it can be sampled [C]; or every sequence."""
+    if not exchangeable:
+        every = torch.tensor(list(product(range(outcomes), repeat=size))).view(-1, size)
+        return every, torch.ones(len(every), dtype=torch.float64)
     chosen = list(combinations_with_replacement(range(outcomes), size))
     orders = [factorial(size) // prod(factorial(c.count(y)) for y in set(c)) for c in chosen]
     return torch.tensor(chosen).view(-1, size), torch.tensor(orders, dtype=torch.float64)
 
 
-def batches(tables: Tables, size: int, probs: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def count_groups(script: Script, outcomes: int, size: int) -> int:
+    """How many groups there are to enumerate."""
+    return comb(outcomes + size - 1, size) if script.exchangeable else outcomes**size
+
+
+def batches(tables: Tables, size: int, probs: Tensor, exchangeable: bool = True) -> Iterator[tuple[Tensor, Tensor]]:
     """Every batch of groups, in chunks: outcome indices [n, B, G], and probabilities [n]."""
     prompts, outcomes = tables.rewards.shape
-    multisets, orders = groups(outcomes, size)
+    multisets, orders = groups(outcomes, size, exchangeable)
     of_group = orders * probs[:, multisets].prod(-1)  # [B, C]
     count = len(multisets)
     width = tables.scores[0, 0].numel() * prompts * size
@@ -92,7 +100,7 @@ def moments(
     second = torch.zeros(B * P, B * P, dtype=torch.float64) if covariance else None
     first, square = 0.0, 0.0
     context = Context(script, environment, hp or script.hp, reused)
-    for index, probability in batches(tables, size, probs):
+    for index, probability in batches(tables, size, probs, script.exchangeable):
         slopes, advantages = context.slopes(index)
         gradient = context.gradients(index, slopes)
         mean += torch.einsum("n,nbp->bp", probability, gradient)
@@ -117,7 +125,7 @@ def population(script: Script, environment: Environment, size: int, hp: Any = No
     It is the gradient of one batch in which every group of a prompt occurs as often as its probability says, so that
     the statistics of the batch are those of the population. Some prompts may occur more often than others.
     """
-    index, owner, orders = population_batch(environment, size, reused)
+    index, owner, orders = population_batch(environment, size, reused, script.exchangeable)
     context = Context(script, environment, hp or script.hp, reused, owner)
     slopes, _ = context.slopes(index[None])
     gradient = context.gradients(index[None], slopes)[0]  # [groups, P]
@@ -127,9 +135,11 @@ def population(script: Script, environment: Environment, size: int, hp: Any = No
     return without_rounding(total, sizes) / share[:, None]
 
 
-def population_batch(environment: Environment, size: int, reused: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+def population_batch(
+    environment: Environment, size: int, reused: bool = False, exchangeable: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
     """That batch: outcomes [groups, G], the prompt of each group, and how many groups each prompt has [B]."""
-    multisets, orders = groups(len(environment.tree.responses), size)
+    multisets, orders = groups(len(environment.tree.responses), size, exchangeable)
     parts = []
     for prompt in environment.prompts:
         count = torch.tensor(counts(prompt.behaviour if reused else prompt.policy, environment.tree))

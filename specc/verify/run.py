@@ -20,6 +20,9 @@ from specc.weights import Weight
 DRAWN = 20
 """environments that Hypothesis draws for each class of rewards, beside the fixed ones"""
 
+ORDER = 4
+"""the law whose breach makes the order of the responses count"""
+
 TRIES = 200
 """environments that it tries in search of a counterexample"""
 
@@ -93,8 +96,10 @@ class Verified:
 
 def verify(script: Script, size: int, seed: int = 0) -> Verified:
     """The verification of a script with `size` responses a prompt. `seed` draws environments and batches."""
-    hp = script.with_numbers(kl_coefficient=0.0)
-    weight = find_weight(script, size, hp)
+    laws = check_laws(script, seed=seed)
+    if any(result.verdict == "broken" and result.law.number == ORDER for result in laws):
+        script = replace(script, exchangeable=False)
+    weight = find_weight(script, size, script.with_numbers(kl_coefficient=0.0)) if script.exchangeable else None
     judged, found = {}, None
     for kind in KINDS:
         judged[kind], drawn = judge_drawn(script, kind, size, weight, seed)
@@ -117,14 +122,14 @@ def verify(script: Script, size: int, seed: int = 0) -> Verified:
         penalty=judge_penalty(script, size),
         variance=measure(script, size),
         errors=convergence(script, size, seed) if limit_only else [],
-        laws=check_laws(script, seed=seed),
+        laws=laws,
         derived=derive(script.plan.spec) if script.plan else None,
         counterexample=found or counterexample(script, judged, overall, size, seed),
     )
 
 
 def judge_drawn(
-    script: Script, kind: str, size: int, weight: Weight, seed: int
+    script: Script, kind: str, size: int, weight: Weight | None, seed: int
 ) -> tuple[Judged, Counterexample | None]:
     """The verdict on the fixed environments, held against environments that Hypothesis draws besides."""
     from specc.verify.strategies import search
@@ -150,12 +155,11 @@ def judge_drawn(
 def counterexample(
     script: Script, judged: dict[str, Judged], overall: str, size: int, seed: int
 ) -> Counterexample | None:
-    """What refutes the claim where that is too strong; else the next stronger statement than the verdict."""
+    """What refutes the next stronger statement than the verdict, and so every claim that is too strong."""
     from specc.verify.strategies import search
 
-    claim = script.claim if script.claim in VERDICTS[: VERDICTS.index(overall)] else None
     hp = script.with_numbers(kl_coefficient=0.0)
-    for statement, kind in statements(judged, overall, claim):
+    for statement, kind in statements(judged, overall):
         most = 3 if statement in ("asymptotic", "reweighted") else 9
         _, smallest = sizes_of(script, size)
         for k in range(max(smallest, min(size, 2)), min(size, 4) + 1):
@@ -165,11 +169,11 @@ def counterexample(
     return None
 
 
-def statements(judged: dict[str, Judged], overall: str, claim: str | None) -> Iterator[tuple[str, str]]:
+def statements(judged: dict[str, Judged], overall: str) -> Iterator[tuple[str, str]]:
     """What to refute, and with which rewards: those of the class to which the verdict is due come first."""
     if overall == "unbiased":
         return
-    statement = claim or VERDICTS[VERDICTS.index(overall) - 1]
+    statement = VERDICTS[VERDICTS.index(overall) - 1]
     for kind in KINDS:
         if VERDICTS.index(judged[kind].verdict) > VERDICTS.index(statement):
             yield statement, kind

@@ -39,6 +39,8 @@ class Script:
     module: ModuleType
     plan: Plan | None = None
     claim: str | None = None
+    exchangeable: bool = True
+    """whether the order of a prompt's responses does not matter, so that groups can be counted as multisets"""
 
     @cached_property
     def hp(self) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from specc.answers.base import VERDICTS, weakest
-from specc.verify.enumerate import Context, groups, moments, population, population_size
+from specc.verify.enumerate import Context, count_groups, groups, moments, population, population_size
 from specc.verify.environment import Environment, coin, far, fixed, in_proportion
 from specc.verify.script import Script
 from specc.weights import Weight
@@ -100,7 +100,7 @@ def distinct(factors: Sequence[float]) -> list[float]:
 def compare(script: Script, environment: Environment, size: int, hp: Any, reused: bool = False) -> list[Compared]:
     """E[g] of a batch of all the environment's prompts; of each prompt alone where that would be too many outcomes."""
     prompts = len(environment.prompts)
-    count = math.comb(len(environment.tree.responses) + size - 1, size)
+    count = count_groups(script, len(environment.tree.responses), size)
     batches = [environment] if count**prompts <= MOST_OUTCOMES else [environment.only(b) for b in range(prompts)]
     found = []
     for batch in batches:
@@ -183,7 +183,7 @@ def find_factor(script: Script, size: int, smallest: int, hp: Any) -> Factor:
     measured: dict[tuple[int, int], float] = {}
     for k in sorted({*range(max(smallest, 1), max(smallest, 1) + 3), size}):
         for chances in (((1, 1),), ((1, 1), (1, 3)), ((1, 1), (1, 3), (2, 1))):
-            if (k + 1) ** len(chances) <= MOST_OUTCOMES:
+            if count_groups(script, 2, k) ** len(chances) <= MOST_OUTCOMES:
                 (found,) = compare(script, coin(*chances), k, hp)
                 if len(same := distinct(found.factors)) == 1 and found.parallel:
                     measured[k, len(chances)] = same[0]
@@ -260,7 +260,7 @@ def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight:
     # The std of two or three 0/1 rewards is the same whenever they differ: one response a prompt takes four prompts.
     worlds = fixed(kind) if k == 1 else fixed(kind)[:-1]
     exact = [each for world in worlds for each in compare(script, world, k, hp, reused)]
-    if size > k and math.comb(size + 2, 2) <= MOST_OUTCOMES and not reused:
+    if size > k and count_groups(script, 3, size) <= MOST_OUTCOMES and not reused:
         short = fixed(kind)[0]
         own = [
             Compared(e, size, moments(script, e, size, hp).mean, e.tables.gradient)
@@ -281,7 +281,7 @@ def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight:
         verdict = weaker(verdict, weight)
     factor = find_factor(script, size, smallest, hp) if verdict in ("unbiased", "proportional") and not reused else None
     angle = max(angle for each in exact for angle in each.angles)
-    outcomes = sum(math.comb(len(e.environment.tree.responses) + e.size - 1, e.size) for e in exact)
+    outcomes = sum(count_groups(script, len(e.environment.tree.responses), e.size) for e in exact)
     return Judged(kind, verdict, exactly, factor, angle, len(exact) + len(own), outcomes, exact)
 
 
