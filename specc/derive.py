@@ -7,14 +7,25 @@ two have to agree on every spec.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specc.answers.base import VERDICTS, Effect, Penalty, weakest
+from specc.answers.base import VERDICTS, Effect, Finding, Number, Penalty, weakest
 from specc.weights import Weight
 
 if TYPE_CHECKING:
     from specc.spec import Spec
+
+SYMBOLS = (
+    "s = grad log pi of a response, T = E|s|^2, G = grad E[R], mu and sigma^2 of R, A2 = E[(R - mu)^2 |s|^2], "
+    "V_b = E[(R - b)^2 |s|^2] - |G|^2"
+)
+"""what the formulas of `Derived.variance` are in"""
+
+CLOSE = 1e-10
+"""relative difference up to which a factor is 1"""
 
 
 @dataclass(frozen=True)
@@ -28,54 +39,128 @@ class Derived:
     overall: str
     """the verdict of the spec, which its claim has to equal"""
     factor: str
-    """the formula of c, in k responses a prompt and B prompts"""
+    """c as a formula in k responses a prompt and B prompts, where E[g] is c times the gradient; empty elsewhere"""
     effects: tuple[Effect, ...]
-    """the parts that change something, the worst first"""
+    """the parts that are not exact, the worst first"""
     penalty: Penalty | None
     """the KL part"""
     off_policy_binary: str
-    """the verdict for 0/1 rewards when the batch is from another policy"""
+    """the verdict for 0/1 rewards when the batch is from another policy, as in the later updates of a batch"""
     off_policy_real: str
+    reused: bool
+    """whether the spec has such updates"""
+    weight: Weight | None
+    """w(p) and F(p) at the spec's own k, for 0/1 rewards and responses of equal length; factors that the policy decides
+    are left out, and it is None where w depends on more than p"""
+    variance: str
+    """tr Cov for one prompt as a formula in k and `SYMBOLS`, where there is one"""
+    group_size: int
 
     @property
-    def reasons(self) -> list[str]:
-        """Why the verdict is not `unbiased`, one sentence for each answer that has to do with it."""
-        said = [f"{effect.where}: {effect.reason}" for effect in self.effects if effect.reason]
-        return said + ([f"{self.penalty.where}: {self.penalty.reason}"] if self.penalty else [])
+    def reasons(self) -> list[tuple[str, str]]:
+        """Why the verdict is not `unbiased`: the key of each part that has to do with it, and a sentence."""
+        return [(effect.where, effect.reason) for effect in self.effects]
+
+    def value(self, prompts: int | None = None) -> Number | None:
+        """c at B = `prompts`; None where it is not a number, or not one without B."""
+        return product([part.value(self.group_size, prompts) for part in self.effects]) if self.factor else None
+
+    def said(self, rewards: str) -> str:
+        """The verdict for `binary` or `real` rewards with what it means here."""
+        reweighted = "each prompt's grad E[R] times a weight w(p) by its success rate"
+        limit = ", as the batch grows" * any(getattr(part, rewards) == "asymptotic" for part in self.effects)
+        return {
+            "unbiased": "unbiased: E[g] = grad E[R]",
+            "proportional": f"proportional to grad E[R] with c = {self.factor}",
+            "asymptotic": f"asymptotic: proportional to grad E[R] as the batch grows, with c = {self.factor}",
+            "reweighted": f"reweighted: {reweighted}{limit}",
+            "biased": "biased: not along grad E[R]",
+        }[getattr(self, rewards)]
 
     @property
-    def sentence(self) -> str:
-        """The verdict in a line, for `explain` and the docstring of the script."""
-        if self.binary == self.real:
-            parts = [self.said(self.binary)]
-        else:
-            parts = [f"{self.said(self.binary)}, for 0/1 rewards", f"{self.said(self.real)}, for real-valued ones"]
-        return "; ".join(parts)
-
-    def said(self, verdict: str) -> str:
-        meaning = {
-            "unbiased": "unbiased: E[g] is the gradient of E[R]",
-            "proportional": f"proportional: E[g] is c times the gradient of E[R], c = {self.factor}",
-            "asymptotic": f"asymptotic: E[g] tends to c times the gradient of E[R] in large batches, c = {self.factor}",
-            "reweighted": "reweighted: each prompt's gradient is weighted by its success rate",
-            "biased": "biased: E[g] does not point along the gradient of E[R]",
-        }
-        return meaning[verdict]
+    def lines(self) -> dict[str, str]:
+        """The verdicts in words, for the docstring of the script."""
+        said = self.said("binary")
+        if self.binary == "biased":
+            said += f", since {next(part.reason for part in self.effects if part.binary == 'biased')}"
+        if self.binary != self.real:
+            said = f"for 0/1 rewards {said}; for real-valued rewards {self.real}"
+        if self.reused:
+            off = (self.off_policy_binary, self.off_policy_real)
+            said += f"; in later updates of a batch {' and '.join(dict.fromkeys(off))}"
+        return {"verdict": said} | ({"kl part": self.penalty.sentence} if self.penalty else {})
 
 
 def derive(spec: Spec) -> Derived:
     """The verdict on a spec, composed from its answers' effects."""
     parts = [*(effect for answer in spec.answers.values() for effect in answer.effects(spec)), *spec.sampling.effects()]
+    size = spec.sampling.group_size
     binary, real = weakest(part.binary for part in parts), weakest(part.real for part in parts)
-    usual = spec.reward.scores_are_binary and binary == "reweighted"
-    told = sorted(parts, key=lambda part: -VERDICTS.index(weakest((part.binary, part.real))))
-    reused = (binary, real) if spec.objective.corrects_reuse else ("biased", "biased")
-    factor = " x ".join(part.factor for part in parts if part.factor) or "1"
-    overall = binary if usual else weakest((binary, real))
-    return Derived(binary, real, overall, factor, tuple(told), spec.kl.penalty(spec), *reused)
+    c = product([part.value(size) for part in parts])
+    if c is not None and math.isclose(c, 1.0, rel_tol=CLOSE):  # e.g. half of it, divided by a std of 1/2
+        binary, real = ("unbiased" if verdict == "proportional" else verdict for verdict in (binary, real))
+    told = sorted(parts, key=lambda part: -VERDICTS.index(part.binary) - VERDICTS.index(part.real))
+    scaled = {binary, real} & {"unbiased", "proportional", "asymptotic"}
+    off_policy = (binary, real) if spec.objective.corrects_reuse else ("biased", "biased")
+    return Derived(
+        binary=binary,
+        real=real,
+        overall=binary if spec.reward.scores_are_binary else weakest((binary, real)),
+        factor=(" x ".join(part.factor for part in parts if part.factor) or "1") if scaled else "",
+        effects=tuple(told),
+        penalty=spec.kl.penalty(spec),
+        off_policy_binary=off_policy[0],
+        off_policy_real=off_policy[1],
+        reused=spec.sampling.updates_per_batch > 1,
+        weight=weight_of(spec),
+        variance=variance_of(spec),
+        group_size=size,
+    )
+
+
+def product(values: list[Number | None]) -> Number | None:
+    """The product of the numbers; None where one is missing."""
+    known = [value for value in values if value is not None]
+    return math.prod(known) if len(known) == len(values) else None
 
 
 def weight_of(spec: Spec) -> Weight | None:
-    """w(p) at the spec's own group size, where its advantages depend on counts alone and on nothing else unknown."""
-    rows = spec.normalization.on_counts(spec)
-    return Weight((rows,)) if rows is not None else None
+    """w(p) at the spec's own group size, where it depends on counts alone."""
+    differences = spec.normalization.on_counts(spec)
+    scaling = list(spec.objective.effects(spec))
+    if not spec.normalization.rescales_prompts:
+        scaling += spec.normalization.effects(spec)
+    if differences is None or any(part.needs_batch for part in scaling):
+        return None
+    scale = math.prod(part.number for part in scaling if part.number is not None)
+    return Weight((tuple(float(d * scale) for d in differences),))
+
+
+def variance_of(spec: Spec) -> str:
+    """The closed form of tr Cov(g) for one prompt, of an estimator that is its baseline and nothing else."""
+    parts = [*spec.normalization.effects(spec), *spec.sampling.effects()]
+    touched = parts or not spec.normalization.leaves_as_is or spec.kl.in_reward or spec.kl.in_loss
+    if touched or spec.objective.adds_terms or spec.objective.weighting != "exact" or not spec.baseline.variance:
+        return ""
+    scale = product([part.number for part in spec.objective.effects(spec)])
+    return spec.baseline.variance if scale == 1 else f"({scale})^2 ({spec.baseline.variance})"
+
+
+def refuted_claim(spec: Spec) -> Iterator[Finding]:
+    """A warning where the spec claims another verdict than its own; a claim about another target is not judged."""
+    if spec.claim is None or spec.target is not None:
+        return
+    derived = derive(spec)
+    if spec.claim == derived.overall:
+        return
+    claimed = VERDICTS.index(spec.claim)
+    worse = [part for part in derived.effects if VERDICTS.index(weakest((part.binary, part.real))) > claimed]
+    reasons = "; ".join(f"{part.where}: {part.reason}" for part in worse or derived.effects)
+    yield Finding(
+        "claim-refuted",
+        ("claim",),
+        f"this estimator is {derived.overall}, not {spec.claim}",
+        reasons or "no part of it changes the gradient of E[R]",
+        f"claim: {derived.overall}",
+        warning=True,
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from specc.answers.base import Finding
+from specc.derive import refuted_claim
 from specc.plan import Plan
 from specc.problems import Problem, SpecError, closest, from_finding, from_validation, shown
 from specc.source import Source, read_source
@@ -45,9 +46,11 @@ def check(source: Source) -> Loaded:
 
 
 def findings_of(spec: Spec) -> list[Finding]:
-    """What the answers say of each other; and, where they do not contradict each other, what the plan says of them."""
+    """What the answers say of each other; and, where they do not contradict each other, what follows from them."""
     found = list(spec.findings())
-    return found if any(not finding.warning for finding in found) else [*found, *Plan(spec).findings()]
+    if any(not finding.warning for finding in found):
+        return found
+    return [*found, *Plan(spec).findings(), *refuted_claim(spec)]
 
 
 def unused(spec: Spec, source: Source, errors: list[Problem], occurring: set[str]) -> list[Problem]:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from specc.answers import QUESTIONS
 from specc.answers.base import Finding, Parameter
+from specc.derive import Derived, derive
 from specc.fragments import Fragment, Function, read_fragment
 from specc.spec import Spec
 
@@ -39,6 +40,11 @@ class Plan:
     def takes(self, parameter: str) -> bool:
         """Whether any of the chosen functions asks for this."""
         return any(parameter in function.positional for _, function in self.functions.values())
+
+    @cached_property
+    def derived(self) -> Derived:
+        """What the estimator's expectation is."""
+        return derive(self.spec)
 
     # the numbers
 

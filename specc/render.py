@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import textwrap
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -52,7 +53,8 @@ def render(plan: Plan, origin: str, digest: str) -> str:
         spec=plan.spec,
         origin=docstring_safe(origin),
         digest=digest,
-        answers=answer_lines(plan),
+        answers=docstring_lines((word, answer.describe()) for word, answer in plan.spec.answers.items()),
+        verdict=docstring_lines(plan.derived.lines.items()),
         asked=ASKED,
         imports="\n".join(sorted({line for fragment in [*sections.values(), *chosen] for line in fragment.imports})),
         arguments=arguments(plan, sections["arguments"]),
@@ -83,12 +85,9 @@ def docstring_safe(text: str) -> str:
     return line.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def answer_lines(plan: Plan) -> str:
-    """The five answers for the docstring, a line each or more where they are long."""
-    return "\n".join(
-        textwrap.fill(f"{question:<14}{answer.describe()}", WIDTH, subsequent_indent=" " * 14)
-        for question, answer in plan.spec.answers.items()
-    )
+def docstring_lines(said: Iterable[tuple[str, str]]) -> str:
+    """What is said of each word for the docstring, a line each or more where they are long."""
+    return "\n".join(textwrap.fill(f"{word:<14}{text}", WIDTH, subsequent_indent=" " * 14) for word, text in said)
 
 
 def body(plan: Plan, question: str) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specc.answers import ASKED, QUESTIONS, answers_to
 from specc.answers.base import Answer, Block
+from specc.derive import SYMBOLS
 from specc.problems import nested_block, visible, wanted
 
 if TYPE_CHECKING:
     from specc.compiler import Compiled
     from specc.demo import DemoFiles
+    from specc.derive import Derived
     from specc.load import Loaded
     from specc.spec import Spec
 
@@ -23,6 +26,7 @@ def explain(compiled: Compiled) -> str:
     loaded = compiled.loaded
     sections = {
         "The five answers": answered(loaded.spec),
+        "What it optimizes": optimized(compiled.plan.derived),
         "Every field, and where its value is from": table(in_force(loaded)),
         "Numbers that the script takes as arguments": table(arguments(compiled)),
         "Models in memory": compiled.plan.models,
@@ -53,6 +57,31 @@ def heading(spec: Spec) -> str:
 
 def answered(spec: Spec) -> list[str]:
     return table((ASKED[word], answer.name, answer.describe()) for word, answer in spec.answers.items())
+
+
+def optimized(derived: Derived) -> list[str]:
+    """What the estimator's expectation is, and why."""
+    rows = [
+        ("verdict", derived.overall),
+        ("for 0/1 rewards", derived.said("binary")),
+        ("for real-valued rewards", derived.said("real")),
+    ]
+    c = derived.value()
+    if c is not None and c != 1:
+        rows.append(("c at this k", f"{c} = {float(c):.6g}" if isinstance(c, Fraction) else f"{c:.6g}"))
+    if derived.weight is not None and not derived.weight.constant:
+        at = ", ".join(f"{derived.weight.at(p):.4g} at p = {p:g}" for p in (0.1, 0.5, 0.9))
+        rows.append(("w(p) at equal lengths", at))
+    if derived.reused:
+        off = f"{derived.off_policy_binary} for 0/1 rewards, {derived.off_policy_real} for real-valued ones"
+        rows.append(("in later updates of a batch", off))
+    if derived.penalty is not None:
+        rows.append(("KL part", derived.penalty.sentence))
+    if derived.variance:
+        rows += [("tr Cov of one prompt", derived.variance), ("", f"with {SYMBOLS}")]
+    if derived.reasons:
+        rows += [("what changes it", ""), *derived.reasons]
+    return table(rows)
 
 
 def in_force(loaded: Loaded) -> Iterator[tuple[str, str, str]]:

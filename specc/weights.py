@@ -51,7 +51,8 @@ class Weight:
 
     @cached_property
     def positive(self) -> bool:
-        return all(self.at(p) > 0 for p in GRID)
+        surely = all(d > 0 for row in self.differences for d in row)
+        return surely or all(self.at(p) > 0 for p in GRID)
 
 
 def integral(differences: Sequence[float], p: float) -> float:

@@ -96,6 +96,11 @@ class Penalty:
     weighting: str
     reason: str
 
+    @property
+    def sentence(self) -> str:
+        how = {"asymptotic": ", as the batch grows", "biased": ", bent by weights that depend on what was sampled"}
+        return f"{self.kind}: {self.reason}{how.get(self.weighting, '')}"
+
 
 @dataclass(frozen=True)
 class Parameter:

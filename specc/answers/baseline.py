@@ -26,7 +26,7 @@ class Baseline(Answer):
     one_number: ClassVar[bool] = False
     """whether it is the same for every response of the batch"""
     variance: ClassVar[str] = ""
-    """tr Cov(g) for one prompt, of a sum over tokens without a normalization, where it has a closed form"""
+    """tr Cov for one prompt, of a sum over tokens without a normalization, where it has a closed form"""
 
     # A baseline is b_i = sum_j alpha_ij R_j, or independent of the batch's responses. One that reads the returns and
     # does not say how is taken to be biased.
@@ -67,7 +67,7 @@ class NoBaseline(Baseline):
 
     reads_returns: ClassVar[bool] = False
 
-    variance: ClassVar[str] = "V_b/k with b = 0 and V_b = E[(R - b)^2 |g|^2] - |G|^2"
+    variance: ClassVar[str] = "V_0/k"
 
     source: Literal["none"] = "none"
 
@@ -81,7 +81,7 @@ class Constant(Baseline):
     reads_returns: ClassVar[bool] = False
     one_number: ClassVar[bool] = True
 
-    variance: ClassVar[str] = "V_b/k with b the constant and V_b = E[(R - b)^2 |g|^2] - |G|^2"
+    variance: ClassVar[str] = "V_b/k"
 
     source: Literal["constant"] = "constant"
     value: float
@@ -134,7 +134,7 @@ class GroupBaseline(Baseline):
 
 
 PAIRS = "A2/k - (k - 2)|G|^2/(k(k - 1)) + sigma^2 T/(k(k - 1))"
-"""tr Cov(g) of the unbiased sample covariance of return and score: A2 = E[(R - mu)^2 |g|^2], T = E|g|^2, G = E[g]."""
+"""tr Cov of the unbiased sample covariance of return and score, which leave-one-out is."""
 
 
 class GroupMean(GroupBaseline):

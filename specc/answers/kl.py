@@ -28,8 +28,8 @@ class KL(Answer):
         yield from ()
 
     def penalty(self, spec: Spec) -> Penalty | None:
-        """What the KL part of E[g] is; None where there is none."""
-        return None
+        """What the KL part of E[g] is; None where there is none. An answer without a rule of its own has some other."""
+        return Penalty(self.question, "other", "", f"nothing is known about {self.name}")
 
 
 def worst_weighting(*weightings: str) -> str:
@@ -41,6 +41,9 @@ class NoKL(KL):
     """No KL: nothing holds the policy near a reference, and no reference model is in memory."""
 
     placement: Literal["none"] = "none"
+
+    def penalty(self, spec: Spec) -> Penalty | None:
+        return None
 
 
 class PenaltyKL(KL):
@@ -64,7 +67,7 @@ class PenaltyKL(KL):
         return f"{self.estimator} in the {self.name}"
 
     def check(self, spec: Spec) -> Iterator[Finding]:
-        if spec.normalization.divides and self.in_reward and spec.normalization.per_prompt:
+        if self.in_reward and spec.normalization.rescales_prompts:
             yield Finding(
                 "kl-rescaled",
                 self.at("coefficient"),
@@ -112,13 +115,13 @@ class RewardKL(PenaltyKL):
 
     def penalty(self, spec: Spec) -> Penalty | None:
         """k1 as a reward is exactly -beta grad KL(pi || ref), and goes through all that the reward goes through."""
-        if spec.normalization.divides and spec.normalization.per_prompt:
+        if spec.normalization.rescales_prompts:
             why = "the division by each prompt's own statistic rescales the coefficient for every prompt"
             return Penalty(self.question, "rescaled", "", why)
         if self.estimator != "k1":
             why = f"{self.estimator} as a reward is not the KL penalty: only k1 has the gradient of KL(pi || ref) there"
             return Penalty(self.question, "other", "", why)
-        own = not self.after_baseline and spec.baseline.own(spec.sampling.group_size) == "lengths"
+        own = not self.after_baseline and spec.baseline.own(spec.sampling.group_size) in ("lengths", "unknown")
         weighting = worst_weighting(
             spec.objective.weighting,
             spec.sampling.weighting,

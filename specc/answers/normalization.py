@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specc.answers.base import Answer, Effect, Finding
+from specc.answers.base import WITHOUT_OWN, Answer, Effect, Finding, Number
 from specc.weights import Weight
 
 if TYPE_CHECKING:
-    from specc.answers.baseline import Baseline
     from specc.spec import Spec
 
 
@@ -24,6 +24,8 @@ class Normalization(Answer):
     argument_prefix: ClassVar[str] = "normalization_"
 
     per_prompt: ClassVar[bool] = False
+    leaves_as_is: ClassVar[bool] = False
+    """whether the advantage stays what it is"""
 
     @property
     def divides(self) -> bool:
@@ -33,40 +35,36 @@ class Normalization(Answer):
     def over_tokens(self) -> bool:
         return False
 
-    def effects(self, spec: Spec) -> Iterator[Effect]:
-        yield from ()
+    @property
+    def rescales_prompts(self) -> bool:
+        """Whether each prompt has a divisor of its own."""
+        return self.divides and self.per_prompt
 
     def weighting_of_kl(self, spec: Spec, after_baseline: bool) -> str:
-        """What becomes of a KL penalty in the reward: `exact` up to a factor, or `asymptotic`."""
-        return "exact"
+        """What becomes of a KL penalty in the reward, up to a factor: `exact`, `asymptotic` or `biased`, which is said
+        of an answer without a rule of its own."""
+        return "biased"
 
-    def on_counts(self, spec: Spec) -> tuple[float, ...] | None:
-        """d_j = a(j + 1, 1) - a(j, 0) for 0/1 rewards, j = 0..k-1; None where advantages depend on more than counts."""
-        k, baseline = spec.sampling.group_size, spec.baseline
-        advantages = [[baseline_of(baseline, r, K, k) for r in (0, 1)] for K in range(k + 1)]
-        if any(b is None for row in advantages for b in row):
-            return None
-        scale = [self.divisor_on_counts(spec, K) for K in range(k + 1)]
-        ones = [(1 - (advantages[j + 1][1] or 0.0)) / scale[j + 1] for j in range(k)]
-        zeros = [(0 - (advantages[j][0] or 0.0)) / scale[j] for j in range(k)]
-        return tuple(one - zero for one, zero in zip(ones, zeros, strict=True))
-
-    def divisor_on_counts(self, spec: Spec, correct: int) -> float:
-        """What the advantages of a group with `correct` right responses are divided by, as far as counts decide it."""
-        return 1.0
-
-
-def baseline_of(baseline: Baseline, reward: int, correct: int, size: int) -> float | None:
-    """The baseline on counts, 0 for a response that such a group does not have."""
-    if not reward <= correct <= size - 1 + reward:
-        return 0.0
-    return baseline.on_counts(reward, correct, size)
+    def on_counts(self, spec: Spec) -> tuple[Number, ...] | None:
+        """d_j = a(j + 1, 1) - a(j, 0), j = 0..k-1, where a(K, r) is the advantage of a response with 0/1 reward r in a
+        group with K correct ones, before what scales all prompts alike. None where it depends on more than K and r."""
+        k = spec.sampling.group_size
+        share = {"0": Fraction(0), "1/k": Fraction(1, k)}.get(spec.baseline.own(k))
+        return None if share is None else (1 - share,) * k
 
 
 class NoNormalization(Normalization):
     """No normalization: the advantage stays in the units of the reward."""
 
+    leaves_as_is: ClassVar[bool] = True
+
     scope: Literal["none"] = "none"
+
+    def effects(self, spec: Spec) -> Iterator[Effect]:
+        yield from ()
+
+    def weighting_of_kl(self, spec: Spec, after_baseline: bool) -> str:
+        return "exact"
 
 
 class Statistic(Normalization):
@@ -134,44 +132,55 @@ class Group(Statistic):
     """the statistic that the advantage is divided by: std of the advantages, or mean of the returns"""
 
     def effects(self, spec: Spec) -> Iterator[Effect]:
-        """The divisor depends on the response's own reward. For 0/1 rewards it depends on the count of correct
-        responses only, so E[g] = w(p) grad p (Mroueh, arXiv:2503.06639, for the std); otherwise it is no gradient."""
-        what = f"the {self.divisor} of the prompt's own responses"
-        binary, factor = self.for_counts(spec)
-        if binary in ("reweighted", "proportional"):
-            how = (
-                "weights each prompt by its success rate" if binary == "reweighted" else "is a constant for 0/1 rewards"
-            )
-            why = f"dividing by {what} {how}, and bends the gradient for other rewards"
-        else:
-            why = f"dividing by {what} bends the gradient"
-        yield Effect(self.question, binary, "biased", why, factor)
+        """The divisor holds the response's own reward. Where 0/1 rewards decide it by their count, E[g] = w(p) grad p
+        with w(p) = E d_j, j ~ Binomial(k - 1, p) (for the std: Mroueh, arXiv:2503.06639); else the gradient bends."""
+        verdict, number = self.for_counts(spec)
+        how = {
+            "proportional": "is a constant for 0/1 rewards, and bends the gradient for others",
+            "reweighted": "weights prompts by their success rates for 0/1 rewards, and bends the gradient for others",
+            "biased": "bends the gradient",
+        }[verdict]
+        why = f"dividing by the {self.divisor} of the prompt's own responses {how}"
+        factor = "" if number is None else f"{number:.6g}"
+        yield Effect(self.question, verdict, "biased", why, factor, number)
 
-    def for_counts(self, spec: Spec) -> tuple[str, str]:
-        """The verdict for 0/1 rewards, and the factor that the baseline's is multiplied by where that is constant."""
+    def for_counts(self, spec: Spec) -> tuple[str, float | None]:
+        """The verdict for 0/1 rewards, and c over the baseline's part of it where w is the same for every p."""
         k, baseline = spec.sampling.group_size, spec.baseline
-        if self.over_tokens or baseline.column(k) == "lengths":
-            return "biased", ""
-        differences = self.on_counts(spec)
-        if (
-            differences is None
-        ):  # a baseline in [0, 1] that is one number in the group: (1 - b)/s + b/s' varies, and is > 0
-            return "reweighted", ""
+        if self.over_tokens:
+            return "biased", None
+        if (differences := self.on_counts(spec)) is None:
+            # b in [0, 1], independent of the response: E[A g] is grad p times E[(1 - b)/s_(j+1) + b/s_j], above 0, and
+            # it varies with p but at single values of b. The std is that of the rewards only if b is one number.
+            free = baseline.same_in_group or (self.divisor == "mean" and baseline.own(k) == "0")
+            return ("reweighted" if free else "biased"), None
         weight = Weight((differences,))
-        if weight.constant and weight.positive:
-            own = 1 - 1 / k if baseline.own(k) == "1/k" else 1.0
-            return "proportional", f"{differences[0] / own:.6g}"
-        return ("reweighted" if weight.positive else "biased"), ""
+        if not weight.positive:
+            return "biased", None
+        share = Fraction(1, k) if baseline.own(k) == "1/k" else 0
+        return ("proportional", differences[0] / (1 - share)) if weight.constant else ("reweighted", None)
 
-    def divisor_on_counts(self, spec: Spec, correct: int) -> float:
+    def on_counts(self, spec: Spec) -> tuple[float, ...] | None:
         k = spec.sampling.group_size
-        rewards = [1] * correct + [0] * (k - correct)
+        if self.over_tokens:
+            return None
+        found: dict[tuple[int, int], float] = {}
+        for correct in range(k + 1):
+            present = [reward for reward, count in ((0, k - correct), (1, correct)) if count]
+            baselines = [spec.baseline.on_counts(reward, correct, k) for reward in present]
+            advantages = [r - b for r, b in zip(present, baselines, strict=True) if b is not None]
+            if None in baselines:
+                return None
+            divisor = self.divisor_of(advantages[-1] - advantages[0], correct, k)
+            found |= {(correct, reward): a / divisor for reward, a in zip(present, advantages, strict=True)}
+        return tuple(found[j + 1, 1] - found[j, 0] for j in range(k))
+
+    def divisor_of(self, gap: float, correct: int, size: int) -> float:
+        """What a group with `correct` right responses is divided by, whose two advantages are `gap` apart."""
         if self.divisor == "mean":
-            return correct / k + self.epsilon or 1.0
-        values = [r - (baseline_of(spec.baseline, r, correct, k) or 0.0) for r in rewards]
-        mean = sum(values) / k
-        std = math.sqrt(sum((v - mean) ** 2 for v in values) / max(k - self.ddof, 1)) if 0 < correct < k else 0.0
-        return std + self.epsilon if std > 0 else 1.0
+            return correct / size + self.epsilon or 1.0
+        squares = gap**2 * correct * (size - correct) / size  # the sum of squared deviations
+        return math.sqrt(squares / (size - self.ddof)) + self.epsilon if squares > 0 else 1.0
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         yield from super().check(spec)
@@ -197,24 +206,26 @@ class Batch(Statistic):
     """take the batch's mean advantage away first"""
 
     def effects(self, spec: Spec) -> Iterator[Effect]:
-        """A statistic of the batch holds every response's own reward, in a share that vanishes as the batch grows."""
+        """A statistic of the batch holds every response's own reward, in a share that vanishes as the batch grows.
+
+        Centred, a response's own return has the coefficient (1 - own) - (1 - column)/(kB)."""
         if self.centred:
-            column = spec.baseline.column(spec.sampling.group_size)
-            if self.over_tokens or column == "lengths":
-                why = "the batch's mean depends on the lengths of its responses, less and less as it grows"
-                yield Effect(f"{self.question}.subtract_mean", "asymptotic", "asymptotic", why)
+            where, column = f"{self.question}.subtract_mean", spec.baseline.column(spec.sampling.group_size)
+            if self.over_tokens or column not in ("0", "1"):
+                why = "a response's own reward is in the batch's mean, by lengths, and less so in large batches"
+                yield Effect(where, "asymptotic", "asymptotic", why)
             elif column == "0":
-                why = "a response's own reward is in the mean that is taken away"
-                yield Effect(f"{self.question}.subtract_mean", "proportional", "proportional", why, "(kB - 1)/(kB)")
+                why = "a response's own reward is in the batch's mean, with a share of 1/(kB)"
+                yield Effect(where, "proportional", "proportional", why, WITHOUT_OWN["1/(kB)"])
         if self.divides:
-            why = f"the batch's {self.divisor} depends on the response's own reward, less and less as the batch grows"
+            why = f"a response's own reward is in the batch's {self.divisor} that divides it, less so in large batches"
             real = "asymptotic"
             if self.divisor == "mean":
-                real, why = "biased", f"{why}; a negative mean turns the gradient round"
+                real, why = "biased", f"{why}; a mean below 0, of other than 0/1 rewards, turns the gradient round"
             yield Effect(self.question, "asymptotic", real, why, f"1/({self.divisor} of the batch)")
 
     def weighting_of_kl(self, spec: Spec, after_baseline: bool) -> str:
-        lengths = not after_baseline and spec.baseline.column(spec.sampling.group_size) == "lengths"
+        lengths = not after_baseline and spec.baseline.column(spec.sampling.group_size) not in ("0", "1")
         return "asymptotic" if self.divides or (self.centred and (self.over_tokens or lengths)) else "exact"
 
     def check(self, spec: Spec) -> Iterator[Finding]:
@@ -245,3 +256,6 @@ class Running(Statistic):
         if self.divides:
             why = "the std of the past steps is a constant in this one"
             yield Effect(self.question, "proportional", "proportional", why, "1/(std of the past steps)")
+
+    def weighting_of_kl(self, spec: Spec, after_baseline: bool) -> str:
+        return "exact"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -56,6 +57,21 @@ class Objective(Answer):
     question: ClassVar[str] = "objective"
     discriminator: ClassVar[str] = "quantity"
 
+    @property
+    def weighting(self) -> str:
+        """What the weights of the tokens do to a KL penalty: `exact` up to a factor, `asymptotic` or `biased`."""
+        return "biased"
+
+    @property
+    def corrects_reuse(self) -> bool:
+        """Whether E[g] is the same when the responses are from another policy."""
+        return False
+
+    @property
+    def adds_terms(self) -> bool:
+        """Whether something besides the reward and the KL is in the loss."""
+        return True
+
 
 class PolicyGradient(Objective):
     """Advantage times grad log pi, through an importance ratio or not, averaged by `aggregation`."""
@@ -86,34 +102,48 @@ class PolicyGradient(Objective):
         return {name: block for name, block in asked.items() if block is not None}
 
     AGGREGATIONS: ClassVar[dict[str, tuple[str, str]]] = {
-        "token_mean": ("asymptotic", "the number of tokens of the batch is random, less and less as the batch grows"),
+        "token_mean": ("asymptotic", "the batch's number of tokens is random, and less so in large batches"),
         "seq_mean_token_sum": ("unbiased", ""),
         "seq_mean_token_mean": (
             "biased",
-            "1/length weights each response by what was sampled, so short ones count more",
+            "each response is weighted by 1/length, so short responses count more",
         ),
-        "seq_mean_token_sum_norm": ("proportional", "each response's sum is divided by a constant"),
-        "prompt_mean": ("biased", "the number of the prompt's tokens is random, however large the batch"),
+        "seq_mean_token_sum_norm": ("proportional", "each response's sum is divided by max_length, a constant"),
+        "prompt_mean": (
+            "biased",
+            "each prompt is weighted by 1/tokens of its sampled responses, however large the batch",
+        ),
     }
 
     def effects(self, spec: Spec) -> Iterator[Effect]:
-        """At ratio 1 the gradient of every ratio, clip and gate is A grad log pi; the aggregation weights it."""
+        """At ratio 1 the gradient of every ratio, clip and gate is A grad log pi; the aggregation weights it.
+
+        An entropy bonus is a part of its own, beside E[R]."""
         verdict, why = self.AGGREGATIONS[self.aggregation]
-        factor = "1/(mean length)" if verdict == "asymptotic" else f"1/{self.max_length}" if self.max_length else ""
-        if why:
-            yield Effect(f"{self.question}.aggregation", verdict, verdict, why, factor)
+        if verdict == "asymptotic":
+            yield Effect(self.where, verdict, verdict, why, "1/(mean length)")
+        elif verdict == "proportional" and self.max_length:
+            yield Effect(self.where, verdict, verdict, why, f"1/{self.max_length}", Fraction(1, self.max_length))
+        elif verdict != "unbiased":
+            yield Effect(self.where, verdict, verdict, why)
+
+    @property
+    def where(self) -> str:
+        return f"{self.question}.aggregation"
 
     @property
     def weighting(self) -> str:
-        """What the aggregation does to a KL penalty: `exact` up to a factor, `asymptotic` or `biased`."""
         verdict, _ = self.AGGREGATIONS[self.aggregation]
         return verdict if verdict in ("asymptotic", "biased") else "exact"
 
     @property
     def corrects_reuse(self) -> bool:
-        """Whether E[g] is the same when the responses are from another policy: with the ratio of the whole response
-        and nothing that bounds it."""
+        """With the ratio of the whole response, and nothing that bounds it: E_mu[pi/mu A g] = E_pi[A g]."""
         return self.ratio == "sequence" and not self.weightings
+
+    @property
+    def adds_terms(self) -> bool:
+        return self.entropy_bonus is not None
 
     @property
     def uses_ratio(self) -> bool:

@@ -119,7 +119,9 @@ def make_batch(seed: int, prompts: int, group: int, tokens: int, spread: float =
     if kind == "ties":
         rewards = (rewards > 0).double()
     if kind == "nan":
-        rewards = rewards.masked_fill(torch.rand(shape[:2], generator=generator) < 0.3, math.nan)
+        unscored = torch.rand(shape[:2], generator=generator) < 0.3
+        unscored[0, 0] |= unscored.numel() > 1
+        rewards = rewards.masked_fill(unscored, math.nan)
     logprobs = -1.0 - normal(*shape).abs()
     old, ref = logprobs + spread * normal(*shape), logprobs + 0.5 * normal(*shape)
     extras, greedy = normal(*shape).abs(), normal(prompts)
@@ -408,7 +410,8 @@ def order_does_not_exist(script: Script, batch: Batch) -> None:
     """Permuting prompts, and responses in their groups, permutes what belongs to them and nothing else."""
     B, G, _ = batch.mask_BGT.shape
     generator = torch.Generator().manual_seed(B + 7 * G)
-    prompts = torch.randperm(B, generator=generator)
+    prompts = torch.arange(B)
+    prompts[:2] = prompts[:2].flip(0)  # of three prompts, no rotation: a baseline of the next prompt would follow that
     responses = torch.stack([torch.randperm(G, generator=generator) for _ in range(B)])
     before, after = estimate(script, batch), estimate(script, reindexed(batch, prompts, responses))
     for name in ("advantages", "weights", "gradient"):
@@ -420,16 +423,25 @@ def order_does_not_exist(script: Script, batch: Batch) -> None:
 def on_policy_means_ratio_one(script: Script, batch: Batch) -> None:
     """At the first update the gradient is weight times advantage for every ratio, and no token is clipped.
 
-    The terms beside the advantage's, the KL and the entropy, are those of the same loss with advantages of 0.
+    The terms beside the advantage's, the KL and the entropy, are those of the same loss with advantages of 0. Of those
+    a KL has no gradient where the policy is the reference, unless it is one that has none in expectation.
     """
     module, hp = script.module, script.hp
     batch = batch._replace(old_logprobs_BGT=batch.logprobs_BGT)
     advantages = advantages_with(script, batch)
+    tracked = {name: x.clone().requires_grad_() for name, x in batch._asdict().items() if x.is_floating_point()}
+    need(
+        not advantages_with(script, batch._replace(**tracked)).requires_grad, "the advantage has a gradient of its own"
+    )
     weights = module.aggregation_weights(batch.mask_BGT, hp)
     _, gradient = loss_and_gradient(script, batch, advantages, weights)
     _, beside = loss_and_gradient(script, batch, torch.zeros_like(advantages), weights)
     if not kl_in_loss(script):
         zero(beside, "without a KL in the loss and with advantages of 0, the gradient")
+    elif script.plan and (penalty := script.plan.derived.penalty) and penalty.kind != "zero":
+        at_reference = batch._replace(ref_logprobs_BGT=batch.logprobs_BGT)
+        _, none = loss_and_gradient(script, at_reference, torch.zeros_like(advantages), weights)
+        zero(none, "with the reference for a policy and advantages of 0, the gradient")
     slack = 1e-12 * (1 + gradient.abs().max().item())
     close(gradient - beside, -weights * advantages, "at the first update, the gradient", rtol=1e-9, atol=slack)
     if script.has("count_clipped"):
@@ -465,10 +477,65 @@ def rewards_plus_a_constant(script: Script, batch: Batch) -> None:
     close(shifted, plain, "with 16 added to every reward, the advantage", rtol=1e-9, atol=tolerance)
 
 
+def counted_once(plan: Plan, batch: Batch, advantages: Tensor) -> list[Tensor]:
+    """What counts once in the normalization's statistic, one vector for each scope; no response may be empty."""
+    parts = list(zip(advantages, batch.mask_BGT, strict=True)) if plan.spec.normalization.per_prompt else []
+    parts = parts or [(advantages, batch.mask_BGT)]
+    return [values[mask] if plan.over_tokens else values[..., 0].flatten() for values, mask in parts]
+
+
+def two_steps(group: int) -> list[Batch]:
+    """Two batches with responses of any length but 0, of which the second has higher rewards."""
+    first, second = (make_batch(seed, 3, group, 3) for seed in (2, 3))
+    second = second._replace(rewards_BG=second.rewards_BG + 16)
+    nonempty = torch.arange(3) < 1
+    return [batch._replace(mask_BGT=batch.mask_BGT | nonempty) for batch in (first, second)]
+
+
+def scores_are_z(script: Script, plan: Plan, group: int) -> None:
+    """What is divided by a std has a std of 1 over its scope, without epsilon; and that is added to the std."""
+    batch = two_steps(group)[0]
+    ddof = int(script.number("normalization_ddof", 0))
+    hps = [script.with_numbers(normalization_epsilon=epsilon) for epsilon in (0.0, 1.0, 2.0)]
+    plain, one, two = (counted_once(plan, batch, advantages_with(script, batch, hp)) for hp in hps)
+    for scope in range(len(plain)):
+        spread = plain[scope].std(correction=ddof)
+        close(spread, torch.ones_like(spread), f"the std of what was divided by it, ddof {ddof},", rtol=1e-9)
+        slower = plain[scope] / one[scope] - 1, plain[scope] / two[scope] - 1  # epsilon over the std
+        close(slower[1], 2 * slower[0], "with an epsilon of 2 and not 1, what it does to the advantage", rtol=1e-9)
+
+
+def scores_are_z_of_the_past(script: Script, plan: Plan, group: int) -> None:
+    """After two steps the advantages are those of a first step, with the mean and the std of both steps' together."""
+    module, hp, steps = script.module, script.hp, two_steps(group)
+    state: dict[str, Tensor] = {}
+    raw = torch.cat([counted_once(plan, b, advantages_with(script, b, state={}))[0] for b in steps])
+    for batch in steps:
+        state = module.update_state(batch.rollouts(module, state=state), hp)
+    (got,) = counted_once(plan, steps[1], advantages_with(script, steps[1], state=state))
+    done = dict(plan.normalizers)
+    std = raw.std(correction=int(script.number("normalization_ddof", 0)))
+    want = raw[-len(got) :] - (raw.mean() if "centre" in done else 0.0)
+    want = want / (std + script.number("normalization_epsilon", 0.0) if "scale" in done else 1.0)
+    close(got, want, "after two steps, the advantage", rtol=1e-9, atol=1e-9)
+
+
 @law(7, "rewards times a constant: the same advantages", batches=4)
 def rewards_times_a_constant(script: Script, batch: Batch) -> None:
-    """A z-score, and a quotient by the mean, do not see the scale of the rewards, up to epsilon."""
-    if not ignores_scale(plan_of(script)):
+    """A z-score, and a quotient by the mean, do not see the scale of the rewards, up to epsilon.
+
+    What says that it is divided by a std has one of 1: of the batch or the group, or of the past steps.
+    """
+    plan, group = plan_of(script), max(2, batch.mask_BGT.shape[1])
+    own = plan.normalization_state and len(plan.state_updates) == 1  # without a baseline that moves between the steps
+    spread = getattr(plan.spec.normalization, "divisor", "none") == "std" and not plan.normalization_state
+    if own:
+        scores_are_z_of_the_past(script, plan, group)
+    if spread:
+        scores_are_z(script, plan, group)
+    if not ignores_scale(plan):
+        if own or spread:
+            return
         raise NotApplicable("with this spec the scale of the rewards is seen")
     hp = script.with_numbers(normalization_epsilon=0.0)
     full = make_batch(2, 2, max(2, batch.mask_BGT.shape[1]), 3)
@@ -495,6 +562,9 @@ def degenerate_groups_are_defined(script: Script, batch: Batch) -> None:
             if script.plan is not None and is_constant(script.plan):
                 zero(advantages, f"with rewards of {reward}, all equal, an advantage")
         zero(advantages_with(script, batch, hp, rewards_BG=nothing), "without any reward, an advantage")
+        if "greedy_rewards_B" in script.reads:
+            lost = torch.full_like(batch.greedy_rewards_B, math.nan)
+            zero(advantages_with(script, batch, hp, greedy_rewards_B=lost), "without any greedy reward, an advantage")
         if script.has("update_state"):
             past = past_state(module)
             state = module.update_state(batch.rollouts(module, rewards_BG=nothing), hp)
@@ -550,12 +620,71 @@ def differ(left: Tensor, right: Tensor) -> bool:
     return not torch.allclose(left, right, rtol=1e-9, atol=1e-12, equal_nan=True)
 
 
+@cache
+def arguments_of(module: ModuleType, function: str) -> frozenset[str]:
+    """The arguments that a function of the script reads."""
+    tree = ast.parse(module.__dict__["__source__"])
+    bodies = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function]
+    found = [inner for body in bodies for inner in ast.walk(body) if isinstance(inner, ast.Attribute)]
+    return frozenset(node.attr for node in found if isinstance(node.value, ast.Name) and node.value.id == "hp")
+
+
+def rewards_are_as_named(script: Script) -> None:
+    """The transforms of the score, as their arguments describe them, on lengths around every number."""
+    bounds, cut, long = {"reward_clip_low", "reward_clip_high"}, "reward_missing_eos", "overlong_"
+    overlong = {f"{long}limit", f"{long}buffer", f"{long}penalty"}
+    names = arguments_of(script.module, "transform_rewards")
+    if not names <= bounds | {cut} | overlong:
+        return  # one that nothing is known about
+    edges = [script.number(f"{long}limit", 8.0), script.number(f"{long}limit", 8.0) - script.number(f"{long}buffer", 4)]
+    lengths = torch.cat([torch.arange(-4, 5) + int(edge) for edge in edges]).clamp(min=0)
+    lengths, ended = lengths[:, None].expand(-1, 6), (torch.arange(6) % 2 == 0).expand(len(lengths), -1)
+    low, high = script.number("reward_clip_low", -1.0), script.number("reward_clip_high", 1.0)
+    rewards = torch.tensor([low - 2, low - 1, (low + high) / 2, low / 3 + high / 1.5, high + 1, high + 2]).double()
+    rewards = wanted = rewards.expand(len(lengths), -1)
+    if bounds <= names:
+        wanted = torch.minimum(torch.maximum(wanted, torch.full_like(wanted, low)), torch.full_like(wanted, high))
+    if cut in names:
+        wanted = wanted.masked_fill(~ended, script.number(cut, 0.0))
+    if overlong <= names:
+        limit, buffer, penalty = (script.number(long + name, 1.0) for name in ("limit", "buffer", "penalty"))
+        share = ((lengths - limit + buffer).double() / buffer).clamp(min=0.0, max=1.0)
+        wanted = wanted - penalty * share
+    got = script.module.transform_rewards(rewards, ended, lengths, script.hp)
+    close(got, wanted, "by the arguments of the reward, the reward", rtol=1e-9, atol=1e-9)
+
+
+def entropy_is_as_named(script: Script, batch: Batch) -> None:
+    """What is maximized grows with the entropy, in the same weights as the advantage."""
+    weights = script.module.aggregation_weights(batch.mask_BGT, script.hp)
+    extras = batch.extras_BGT.clone().requires_grad_()
+    value = loss(script, batch._replace(extras_BGT=extras), torch.zeros_like(weights), weights, batch.logprobs_BGT)
+    (slope,) = torch.autograd.grad(value, extras)
+    close(slope, -weights * script.number("entropy_bonus", 0.0), "the gradient of the loss in the entropy", rtol=1e-9)
+
+
+def decay_is_as_named(script: Script, batch: Batch, name: str) -> None:
+    """With a decay of 0 nothing is left of the past, in the statistics that it has to do with."""
+    module, forgetful = script.module, dataclasses.replace(script.hp, **{name: 0.0})
+    usual = module.update_state(batch.rollouts(module), script.hp)
+    late = module.update_state(batch.rollouts(module), forgetful)
+    fresh = module.update_state(batch.rollouts(module, state={}), forgetful)
+    for key in usual:
+        if differ(usual[key], late[key]):
+            close(late[key], fresh[key], f"with a {name} of 0, {key}")
+
+
 @law(9, "every number acts", batches=2)
 def every_number_acts(script: Script, batch: Batch) -> None:
-    """Another value of any number changes something, on a batch with responses of every kind.
+    """Another value of any number changes something, on a batch with responses of every kind; and those of the reward,
+    of an entropy bonus and of a decay do what their names say.
 
     The numbers are those of the spec, or of a script without one those that its estimator reads.
     """
+    if script.has("transform_rewards"):
+        rewards_are_as_named(script)
+    if script.loss_inputs == ("entropies",) and "entropy_bonus" in arguments_read(script.module):
+        entropy_is_as_named(script, batch)
     module, hp, plan = script.module, script.hp, script.plan
     names = arguments_read(module)
     if plan is not None:
@@ -569,6 +698,9 @@ def every_number_acts(script: Script, batch: Batch) -> None:
     rich = make_batch(5, 64, max(batch.mask_BGT.shape[1], smallest), 4, spread=2.0)
     rich = rich._replace(rewards_BG=4 * rich.rewards_BG)
     usual = list(outcomes(script, rich, hp))
+    for name in arguments_read(module):
+        if name.endswith("_decay") and script.has("update_state"):
+            decay_is_as_named(script, rich, name)
     for name in names:
         value = getattr(hp, name)
         for other in other_values(value, limits(module)[name]):
@@ -589,6 +721,27 @@ def masked_out_responses_do_not_count(script: Script, batch: Batch) -> None:
     wanted = torch.cat([weights, torch.zeros_like(weights)])
     got = script.module.aggregation_weights(more, script.hp)
     close(got, wanted, "with as many responses more, all masked out, the weight")
+    unscored_responses_do_not_count(script, batch)
+
+
+def unscored_responses_do_not_count(script: Script, batch: Batch) -> None:
+    """One response more for every prompt, with tokens and without a reward: the others' advantages stay."""
+    G = batch.mask_BGT.shape[1]
+    grown = {
+        name: torch.cat([tensor, tensor[:, :1]], dim=1)
+        for name, tensor in batch._asdict().items()
+        if name.endswith(("_BG", "_BGT"))
+    }
+    grown["rewards_BG"][:, G:] = math.nan
+    grown["mask_BGT"][:, G:] = True
+    more, when = batch._replace(**grown), "with an unscored response more for every prompt"
+    got, want = advantages_with(script, more), advantages_with(script, batch)
+    zero(got[:, G:], f"{when}, its advantage")
+    close(got[:, :G], want, f"{when}, the advantage of another", rtol=1e-9, atol=1e-9)
+    if script.has("update_state"):
+        states = (script.module.update_state(each.rollouts(script.module), script.hp) for each in (more, batch))
+        for (name, left), right in zip(next(states).items(), next(states).values(), strict=True):
+            close(left, right, f"{when}, {name}", rtol=1e-9, atol=1e-9)
 
 
 @law(11, "statistics are two-pass", batches=4)

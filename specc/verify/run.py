@@ -105,8 +105,7 @@ def verify(script: Script, size: int, seed: int = 0) -> Verified:
         judged[kind], drawn = judge_drawn(script, kind, size, weight, seed)
         found = found or drawn
     binary, real = (judged[kind].verdict for kind in KINDS)
-    usual = script.plan is None or script.plan.spec.reward.scores_are_binary
-    overall = binary if usual and binary == "reweighted" else weakest((binary, real))
+    overall = binary if script.scores_are_binary else weakest((binary, real))
     reused = None
     if script.reuses_batches:
         reused = {kind: judge(script, kind, size, reused=True, weight=weight).verdict for kind in KINDS}

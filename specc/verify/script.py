@@ -21,6 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from specc.answers import answers_to
+from specc.answers.reward import Reward
 from specc.plan import Plan
 from specc.problems import Problem, SpecError
 from specc.render import INTERFACE, names_in
@@ -72,6 +74,12 @@ class Script:
         """The keyword-only tensors that its `policy_loss` takes besides those of every script, e.g. `entropies`."""
         parameters = inspect.signature(self.module.policy_loss).parameters.values()
         return tuple(parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY)
+
+    @property
+    def scores_are_binary(self) -> bool:
+        """Whether its rewards are usually 0 and 1, by the source of the reward that its arguments name."""
+        sources = [answer for answer in answers_to(Reward.question).values() if issubclass(answer, Reward)]
+        return all(s.scores_are_binary for s in sources if set(s.script_arguments) <= set(vars(self.hp)))
 
     @property
     def has_kl(self) -> bool:

@@ -1,0 +1,73 @@
+"""Whole specs drawn at random: each is compiled, linted, imported and verified, and compared with its equals.
+
+`make fuzz` runs the same for any number of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+from fuzz import choices, draw, every_pair, examine, lint, pairs, run
+from identities import Identity, broken_identities, changed, identities
+from strategies import script_of
+
+from specc.answers import QUESTIONS
+from specc.spec import Spec
+
+PLAIN = {
+    "name": "plain",
+    "reward": {"source": "verifier"},
+    "kl": {"placement": "none"},
+    "baseline": {"source": "group_mean"},
+    "normalization": {"scope": "none"},
+    "objective": {"quantity": "sequence_advantage", "aggregation": "token_mean"},
+    "sampling": {"group_size": 3},
+}
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_drawn_specs(number: int) -> None:
+    found = run(number, count=40)
+    assert len(found.tried) >= 20
+    assert not found.failures, "\n".join(f"{failure}\n  {spec}" for spec, failure in found.failures[:5])
+
+
+def test_draws_differ_and_repeat() -> None:
+    assert draw(3, 10) == draw(3, 10) != draw(4, 10)
+
+
+def test_what_is_covered_is_counted() -> None:
+    spec = Spec.model_validate(PLAIN)
+    assert set(choices(spec)) == set(QUESTIONS)
+    assert ("baseline.group_mean", "objective.token_mean") in set(pairs(spec))
+    assert every_pair() > len(set(pairs(spec)))
+
+
+def test_lint_objects() -> None:
+    assert lint(["x = 1\n"]) == ""
+    assert "F401" in lint(["import os\n"])
+
+
+def test_a_broken_script_is_found() -> None:
+    """Own sample left in twice: the rules say (k - 1)/k, and enumeration another number of the same kind."""
+    from specc.plan import Plan
+    from specc.render import render
+
+    spec = Spec.model_validate(changed(PLAIN, baseline={"source": "leave_one_out"}))
+    text = render(Plan(spec), "plain.yaml", "0" * 16)
+    assert examine(spec, text) == []
+    wrong = text.replace("return mean_B1 - (returns_BG - mean_B1) / others_B1", "return mean_B1 * mask_BGT_length")
+    assert any("NameError" in failure for failure in examine(spec, wrong))
+    wrong = text.replace("masked_fill(~mask, 0.0) for x in (logprobs", "masked_fill(~mask, 0.0) * 2 for x in (logprobs")
+    assert any("law" in failure or "by enumeration" in failure for failure in examine(spec, wrong))
+
+
+def test_identities_tell_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    import identities as module
+
+    spec = Spec.model_validate(PLAIN)
+    script = script_of(spec)
+    assert {each.name for each in identities(spec)} >= {"the group mean is (k - 1)/k leave-one-out"}
+    assert list(broken_identities(spec, script)) == []
+    wrong = Identity("wrong", changed(PLAIN, baseline={"source": "leave_one_out"}))
+    monkeypatch.setattr(module, "identities", lambda spec: iter([wrong]))
+    assert [text.split(":")[0] for text in broken_identities(spec, script)] == ["wrong"]

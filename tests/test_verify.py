@@ -1,0 +1,169 @@
+"""`specc verify` as a user runs it: what it prints, its exit code, its JSON, and what it says of mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from conftest import ALGORITHMS, ROOT
+
+from specc.answers.base import VERDICTS
+from specc.cli import main
+
+PLAIN = """
+name: plain
+reward: verifier
+kl: none
+baseline: {baseline}
+normalization: none
+objective: {{quantity: sequence_advantage, aggregation: {aggregation}}}
+sampling: {{group_size: 2}}
+"""
+
+
+def run(*arguments: str | Path) -> Result:
+    result = CliRunner().invoke(main, ["verify", *map(str, arguments)])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def verified(*arguments: str | Path) -> dict[str, object]:
+    found: dict[str, object] = json.loads(run(*arguments, "--json").stdout)
+    return found
+
+
+@pytest.fixture
+def spec(tmp_path: Path):
+    def write(text: str = "", baseline: str = "leave_one_out", aggregation: str = "seq_mean_token_sum") -> Path:
+        path = tmp_path / "mine.yaml"
+        path.write_text(PLAIN.format(baseline=baseline, aggregation=aggregation) + text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_every_shipped_claim_holds() -> None:
+    result = run(*(ROOT / "algorithms" / f"{name}.yaml" for name in ALGORITHMS))
+    assert result.exit_code == 0, result.output
+    assert result.output.count("holds") == len(ALGORITHMS)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_wrong_claims_are_refuted(name: str, tmp_path: Path) -> None:
+    """Every other claim than the true one: exit code 1, and where the claim is too strong a counterexample."""
+    text = (ROOT / "algorithms" / f"{name}.yaml").read_text(encoding="utf-8")
+    (true,) = (line.split()[1] for line in text.splitlines() if line.startswith("claim:"))
+    copy = tmp_path / f"{name}.yaml"
+    for claim in VERDICTS:
+        copy.write_text(text.replace(f"claim: {true}", f"claim: {claim}"), encoding="utf-8")
+        if claim == true or claim not in (VERDICTS[0], VERDICTS[-1], VERDICTS[VERDICTS.index(true) - 1]):
+            continue
+        result = run(copy, "--json")
+        found = json.loads(result.stdout)
+        assert result.exit_code == 1 and found["claim_refuted"] and found["verdict"] == true
+        if VERDICTS.index(claim) < VERDICTS.index(true):
+            assert found["counterexample"]["prompts"]
+
+
+def test_a_refutation_can_be_checked_by_hand(spec) -> None:
+    """Two responses a prompt, own sample in the baseline: E[g] is half the gradient, here p(1 - p) / 2 = 1/8."""
+    result = run(spec("claim: unbiased", baseline="group_mean"))
+    assert result.exit_code == 1
+    assert "The claim `unbiased` is refuted: the estimator is proportional." in result.output
+    assert "c = (k - 1)/k" in result.output and "[-0.125, 0.125]" in result.output and "[-0.25, 0.25]" in result.output
+
+
+def test_json_is_stable(spec) -> None:
+    found = verified(spec())
+    assert list(found) == [
+        "version", "name", "group_size", "seed", "verdict", "claim", "claim_refuted", "rewards", "off_policy", "weight",
+        "batch_error", "kl", "variance", "laws", "counterexample", "derived", "disagreements",
+    ]  # fmt: skip
+    assert found["version"] == 1 and found["verdict"] == "unbiased" and found["claim_refuted"] is None
+    assert set(found["rewards"]) == {"binary", "real"}
+    assert found["rewards"]["real"]["factor"] == {"value": pytest.approx(1.0), "formula": "1"}
+    assert len(found["weight"]["p"]) == len(found["weight"]["w"]) == len(found["weight"]["F"]) == 99
+    assert found["counterexample"] is None and found["disagreements"] == []
+    assert {law["verdict"] for law in found["laws"]} <= {"holds", "skipped"}
+
+
+def test_the_same_seed_says_the_same(spec) -> None:
+    path = spec(aggregation="token_mean")
+    assert run(path, "--json", "--seed", "3").stdout == run(path, "--json", "--seed", "3").stdout
+
+
+def test_large_batches_are_labelled(spec) -> None:
+    """Enumerated for two prompts; sampled, with an interval, where that would be too many outcomes."""
+    errors = verified(spec(aggregation="token_mean"))["batch_error"]
+    assert errors[0]["prompts"] == 2 and errors[0]["within_95"] is None
+    assert all(each["within_95"] > 0 for each in errors[1:])
+    assert errors[-1]["error"] < errors[0]["error"] / 4
+
+
+def test_group_size(spec) -> None:
+    assert verified(spec(baseline="group_mean"), "--group-size", "5")["rewards"]["real"]["factor"]["value"] == (
+        pytest.approx(4 / 5)
+    )
+    result = run(spec(), "--group-size", "1")
+    assert result.exit_code == 2 and "at least 2 responses" in result.output
+
+
+def test_plot(spec, tmp_path: Path) -> None:
+    picture = tmp_path / "w.png"
+    assert run(spec(), "--plot", picture).exit_code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert run(spec(), spec(), "--plot", picture).exit_code == 2
+
+
+def test_a_script_edited_by_hand(tmp_path: Path) -> None:
+    """Its claim is read off its docstring; what was broken in it is named."""
+    text = (ROOT / "generated" / "rloo.py").read_text(encoding="utf-8")
+    script = tmp_path / "edited.py"
+    script.write_text(text, encoding="utf-8")
+    assert verified(script)["claim"] == "unbiased" and run(script).exit_code == 0
+    edited = text.replace("advantages_BG = returns_BG - baseline(", "advantages_BG = returns_BG - 0.5 * baseline(")
+    assert edited != text
+    script.write_text(edited, encoding="utf-8")
+    assert verified(script)["verdict"] == "unbiased"  # half of an independent baseline is one, too
+    edited = text.replace("advantages_BG = returns_BG - baseline(", "advantages_BG = returns_BG.abs() - baseline(")
+    script.write_text(edited, encoding="utf-8")
+    result = run(script)
+    assert result.exit_code == 1 and "refuted" in result.output
+    edited = text.replace("advantages_BG = returns_BG - baseline(", "advantages_BG = returns_BG[:, :1] - baseline(")
+    script.write_text(edited, encoding="utf-8")
+    laws = {law["name"]: law["verdict"] for law in verified(script)["laws"]}
+    assert laws["order_does_not_exist"] == "broken"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = 1\n", "there is no Args"),
+        ("def f(:\n", "not valid Python"),
+        ("\xff", "there is no Args"),
+    ],
+)
+def test_what_is_no_script(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.py"
+    path.write_text(text, encoding="utf-8")
+    result = run(path)
+    assert result.exit_code == 1 and "not-a-script" in result.output and said in result.output
+
+
+def test_a_script_that_raises_says_where(tmp_path: Path) -> None:
+    text = (ROOT / "generated" / "rloo.py").read_text(encoding="utf-8")
+    script = tmp_path / "raises.py"
+    script.write_text(
+        text.replace("advantages_BG = returns_BG - ", "advantages_BG = returns_BG[99] - "), encoding="utf-8"
+    )
+    result = run(script)
+    line = next(i for i, each in enumerate(script.read_text().splitlines(), 1) if "returns_BG[99]" in each)
+    assert result.exit_code == 1 and "script-raises" in result.output and f"line {line}" in result.output
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    assert run(tmp_path / "none.py").exit_code == 1
+    assert "there is no such spec" in run(tmp_path / "none.yaml").output
