@@ -5,7 +5,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 DEMO := .cache/demo
 RUN ?= runs/demo
 
-.PHONY: demo demo-seeds test lint benchmarks clean
+MINUTES ?= 5
+
+.PHONY: demo demo-seeds test lint fuzz mutants benchmarks clean
 
 .venv/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -36,8 +38,15 @@ lint: .venv/dev
 	$(BIN)/ruff format --check specc templates generated tests benchmarks
 	$(BIN)/mypy
 
+fuzz: .venv/dev  ## draw specs for MINUTES and verify each; prints what was tried and what was found
+	$(BIN)/python tests/fuzz.py --minutes $(MINUTES)
+
+mutants: .venv/dev  ## the table of faults put into the templates, and of the checks that catch them
+	$(BIN)/python tests/mutants.py
+
 benchmarks: .venv/dev
 	$(BIN)/python benchmarks/compile.py
+	$(BIN)/python benchmarks/verify.py
 	$(BIN)/python benchmarks/train.py
 
 clean:

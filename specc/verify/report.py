@@ -178,7 +178,7 @@ def render(verified: Verified) -> RenderableType:
     if verified.derived is not None and verified.overall != "unbiased":
         parts += [Text("Why", style="bold"), indented(reasons(verified.derived.reasons))]
     if verified.weight is not None and not verified.weight.constant:
-        parts += [Text("Weight of a prompt by its success rate p", style="bold"), indented(chart(verified.weight))]
+        parts += [Text("Weight of a prompt by its success rate p, at equal lengths", style="bold"), indented(chart(verified.weight))]
     if verified.errors:
         parts += [Text("How far a batch is from proportional", style="bold"), indented(errors(verified))]
     parts += [
@@ -249,7 +249,7 @@ def grid() -> Table:
     return table
 
 
-def chart(weight: Weight, width: int = 66, height: int = 6) -> Text:
+def chart(weight: Weight, width: int = 66, height: int = 5) -> Text:
     """w(p) in block characters, from p = 0.01 to 0.99, with F at a few places below."""
     points = [weight.at(0.01 + 0.98 * column / (width - 1)) for column in range(width)]
     top, bottom = max(points), min(0.0, *points)
@@ -305,18 +305,18 @@ def spans(rates: Sequence[float]) -> str:
     return ", ".join(f"{run[0]:g}" if len(run) == 1 else f"{run[0]:g} to {run[-1]:g}" for run in found)
 
 
-def laws(results: Iterable[LawResult]) -> Table:
-    """One line a law."""
-    table = Table.grid(padding=(0, 1))
+def laws(results: Sequence[LawResult]) -> Group:
+    """The laws side by side in two columns, and below them what is wrong with those that are broken."""
     signs = {"holds": Text("ok", style="green"), "broken": Text("BROKEN", style="bold red"), "skipped": Text("-")}
-    for result in results:
-        title = f"{result.law.title}" + (f": {result.detail}" if result.detail else "")
-        table.add_row(
-            f"{result.law.number:>2}",
-            signs[result.verdict],
-            Text(title, overflow="ellipsis", no_wrap=result.verdict != "broken"),
-        )
-    return table
+    table = Table.grid(padding=(0, 1))
+    half = (len(results) + 1) // 2
+    for row in range(half):
+        cells: list[RenderableType] = []
+        for result in results[row::half]:
+            cells += [f"{result.law.number:>2}", signs[result.verdict], f"{result.law.title}  "]
+        table.add_row(*cells)
+    broken = [Text(f"{r.law.title}: {r.detail}", style="red") for r in results if r.verdict == "broken"]
+    return Group(table, *broken)
 
 
 def counterexample(verified: Verified) -> Group:
