@@ -113,3 +113,23 @@ def test_an_installed_specc_needs_no_torch_to_compile(specc: Path, tmp_path: Pat
     )
     command(specc.parent / "python", "-c", code, folder=tmp_path)
     assert (tmp_path / "rloo.py").read_bytes() == (ROOT / "generated" / "rloo.py").read_bytes()
+
+
+def test_an_installed_specc_explains_without_torch_and_says_what_verification_needs(
+    specc: Path, tmp_path: Path
+) -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['torch'] = None\n"
+        "from click.testing import CliRunner\n"
+        "from specc.cli import main\n"
+        "explained, verified = (CliRunner().invoke(main, [name, 'rloo']) for name in ('explain', 'verify'))\n"
+        "print(explained.exit_code, verified.exit_code, explained.output, verified.output)\n"
+    )
+    said = command(specc.parent / "python", "-c", code, folder=tmp_path)
+    assert said.startswith("0 1 ") and "What it optimizes" in said and "unbiased" in said
+    assert "specc verify needs torch; run: pip install 'specc[verify]'" in said and "Traceback" not in said
+
+
+def test_an_installed_specc_verifies(specc: Path, tmp_path: Path) -> None:
+    assert "The claim `unbiased` holds." in command(specc, "verify", "rloo", folder=tmp_path)

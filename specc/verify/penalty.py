@@ -28,7 +28,7 @@ class Penalty:
 
     kind: str
     weighting: str  # exact, asymptotic, biased; empty where the kind says it all
-    factor: float | None  # c of the KL part over c of the reward part, where both are constant
+    factor: float | None  # b in E[g] = reward part - b beta (gradient of the kind), where it is exact
 
 
 def references(tables: Tables) -> dict[str, Tensor]:
@@ -57,10 +57,9 @@ def judge_penalty(script: Script, size: int, reused: bool = False) -> Penalty | 
     if kind is None:
         return Penalty("other", "", None)
     factors = [factor_on(script, world, k, kind, exact=True) for world in fixed("real")[:3]]
-    if all(factor is not None for factor in factors):
-        first = factors[0]
-        constant = first is not None and all(math.isclose(first, f or 0.0, rel_tol=1e-9) for f in factors)
-        return Penalty(short(kind), "exact", first if constant and kind != "zero" else None)
+    known = [factor for factor in factors if factor is not None]
+    if len(known) == len(factors) and all(math.isclose(known[0], factor, rel_tol=1e-9) for factor in known):
+        return Penalty(short(kind), "exact", None if kind == "zero" else known[0])
     limits = [factor_on(script, world, k, kind, exact=False) for world in in_proportion("real")]
     return Penalty(short(kind), "asymptotic" if all(f is not None for f in limits) else "biased", None)
 

@@ -178,7 +178,10 @@ def render(verified: Verified) -> RenderableType:
     if verified.derived is not None and verified.overall != "unbiased":
         parts += [Text("Why", style="bold"), indented(reasons(verified.derived.reasons))]
     if verified.weight is not None and not verified.weight.constant:
-        parts += [Text("Weight of a prompt by its success rate p, at equal lengths", style="bold"), indented(chart(verified.weight))]
+        parts += [
+            Text("Weight of a prompt by its success rate p, at equal lengths", style="bold"),
+            indented(chart(verified.weight)),
+        ]
     if verified.errors:
         parts += [Text("How far a batch is from proportional", style="bold"), indented(errors(verified))]
     parts += [

@@ -1,0 +1,48 @@
+"""Every mutant of the templates is caught by the check that is meant to, and no check fails without one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from specc.load import findings_of
+from specc.verify.laws import LAWS
+from tests.mutants import CHECKS, MUTANTS, PAGE, Mutant, caught, failing, script_of
+
+SPECS = {m.name: m.spec for place, m in enumerate(MUTANTS) if m.spec not in [o.spec for o in MUTANTS[:place]]}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_is_caught(mutant: Mutant) -> None:
+    assert caught(mutant, only=mutant.caught_by) == [mutant.caught_by]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_nothing_is_caught_without_a_mutant(name: str) -> None:
+    script = script_of(SPECS[name])
+    assert script.plan is not None
+    assert [finding for finding in findings_of(script.plan.spec) if not finding.warning] == []
+    assert failing(script) == []
+
+
+def test_the_mutants_are_many_and_everywhere() -> None:
+    assert len(MUTANTS) >= 25
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
+    folders = Counter(mutant.folder for mutant in MUTANTS)
+    assert folders.keys() == {"kl", "baseline", "normalization", "objective", "reward", "sections", "page"}
+    assert min(folders.values()) > 1
+
+
+def test_every_check_catches_some() -> None:
+    """But for the laws of which every fault is one of another law, too: vmap and bfloat16."""
+    rest = {"vmap_and_grad_go_through", "on_policy_in_bfloat16"}
+    assert {mutant.caught_by for mutant in MUTANTS} == ({law.name for law in LAWS} | CHECKS.keys()) - rest
+
+
+def test_nothing_is_left_of_a_mutant() -> None:
+    (mutant,) = [mutant for mutant in MUTANTS if mutant.file == PAGE and "after_baseline" in mutant.name]
+    before = script_of(mutant.spec).module.__dict__["__source__"]
+    assert script_of(mutant.spec, mutant).module.__dict__["__source__"] != before
+    assert script_of(mutant.spec).module.__dict__["__source__"] == before
