@@ -16,7 +16,7 @@ from rich.text import Text
 from specc.verify.enumerate import moments, population
 from specc.verify.laws import LawResult
 from specc.verify.run import Counterexample, Verified
-from specc.verify.variance import Noise
+from specc.verify.variance import Noise, Variance
 from specc.verify.verdict import Compared, Judged
 from specc.weights import GRID, Weight
 
@@ -202,7 +202,7 @@ def heading(verified: Verified) -> Text:
     plan = verified.script.plan
     title = (plan.spec.title or plan.spec.name) if plan else verified.script.name
     text = Text(title, style="bold")
-    text.append(f"   k = {verified.size} responses a prompt", style="not bold")
+    text.append(f"   k = {counted(verified.size, 'response')} a prompt", style="not bold")
     return text
 
 
@@ -287,14 +287,31 @@ def noise(verified: Verified) -> Group:
     for title, row in variance.sweep.items():
         name = "this estimator" if title == "this" else title
         table.add_row(name, *(f"{row[GRID.index(p)]:.2g}" for p in SHOWN))
-    notes = []
+    notes = averages(variance)
     for title in list(variance.sweep)[1:]:
         worse = variance.worse_than(title)
         if worse:
             notes.append(f"more than {title} at p = {spans(worse)}: it is not never worse")
     if variance.closed_form:
         notes.append(f"tr Cov(g) of a prompt = {variance.closed_form}")
-    return Group(table, Text("\n".join(notes))) if notes else Group(table)
+    return Group(table, Text("\n".join(notes)))
+
+
+def averages(variance: Variance) -> list[str]:
+    """The estimator beside the others on the fixed environments, by geometric means over them."""
+    lines = []
+    for title in list(variance.environments[0])[1:]:
+        pairs = [(row["this"], row[title]) for row in variance.environments]
+        noises = geometric_mean([mine.per_signal / other.per_signal for mine, other in pairs if other.per_signal])
+        spreads = geometric_mean([mine.advantage / other.advantage for mine, other in pairs if other.advantage])
+        of = f"{noises:.2g} and {spreads:.2g} times those of {title}"
+        lines.append(f"where lengths vary, k = {variance.size}: noise per signal and Var[A] are {of}")
+    return lines
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    positive = [ratio for ratio in ratios if 0 < ratio < math.inf]
+    return math.exp(math.fsum(map(math.log, positive)) / len(positive)) if positive else math.nan
 
 
 def spans(rates: Sequence[float]) -> str:
@@ -328,8 +345,10 @@ def counterexample(verified: Verified) -> Group:
     assert example is not None
     world = example.environment
     compared, limit = shown(verified, example)
-    batch = "in the limit of large batches" if limit else f"one batch of {len(world.prompts)} prompt(s)"
-    parts: list[RenderableType] = [Text(f"{batch}, {example.size} responses each, {REWARDS[example.rewards]}")]
+    batch = "in the limit of large batches" if limit else f"one batch of {counted(len(world.prompts), 'prompt')}"
+    parts: list[RenderableType] = [
+        Text(f"{batch}, {counted(example.size, 'response')} each, {REWARDS[example.rewards]}")
+    ]
     for b, prompt in enumerate(world.prompts):
         table = Table(box=None, pad_edge=False, header_style="dim")
         for name in ("", "response", "probability", "reward"):
@@ -351,6 +370,10 @@ def counterexample(verified: Verified) -> Group:
     return Group(*parts)
 
 
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
 def numbers(values: Iterable[float]) -> str:
     return "[" + ", ".join(f"{value + 0.0:.5g}" for value in values) + "]"
 
@@ -367,7 +390,7 @@ def closing(verified: Verified) -> Text:
     else:
         lines.append(Text(f"No claim is made; `claim: {verified.overall}` would hold."))
     if verified.broken:
-        lines.append(Text(f"{len(verified.broken)} law(s) broken.", style="bold red"))
+        lines.append(Text(f"{counted(len(verified.broken), 'law')} broken.", style="bold red"))
     for each in verified.disagreements:
         lines.append(Text(f"This is an error in specc, please report it: {each}", style="bold red"))
     return Text("\n").join(lines)
