@@ -8,12 +8,12 @@ two have to agree on every spec.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specc.answers.base import VERDICTS, Effect, Finding, Number, Penalty, weakest
-from specc.weights import Weight
+from specc.weights import Weight, slope_of
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -55,6 +55,8 @@ class Derived:
     variance: str
     """tr Cov for one prompt as a formula in k and `SYMBOLS`, where there is one"""
     group_size: int
+    target: str = ""
+    """what the verdict for 0/1 rewards is about, where that is not E[R]"""
 
     @property
     def reasons(self) -> list[tuple[str, str]]:
@@ -67,14 +69,16 @@ class Derived:
 
     def said(self, rewards: str) -> str:
         """The verdict for `binary` or `real` rewards with what it means here."""
-        reweighted = "each prompt's grad E[R] times a weight w(p) by its success rate"
+        aim = f"grad {self.target}" if rewards == "binary" and self.target else "grad E[R]"
+        reweighted = f"each prompt's {aim} times a weight that depends on its success rate p"
         limit = ", as the batch grows" * any(getattr(part, rewards) == "asymptotic" for part in self.effects)
         return {
-            "unbiased": "unbiased: E[g] = grad E[R]",
-            "proportional": f"proportional to grad E[R] with c = {self.factor}",
-            "asymptotic": f"asymptotic: proportional to grad E[R] as the batch grows, with c = {self.factor}",
+            "unbiased": f"unbiased: E[g] = {aim}",
+            "proportional": f"proportional to {aim}" + (f" with c = {self.factor}" if self.factor else ""),
+            "asymptotic": f"asymptotic: proportional to {aim} as the batch grows"
+            + (f", with c = {self.factor}" if self.factor else ""),
             "reweighted": f"reweighted: {reweighted}{limit}",
-            "biased": "biased: not along grad E[R]",
+            "biased": f"biased: not along {aim}",
         }[getattr(self, rewards)]
 
     @property
@@ -99,23 +103,37 @@ def derive(spec: Spec) -> Derived:
     c = product([part.value(size) for part in parts])
     if c is not None and math.isclose(c, 1.0, rel_tol=CLOSE):  # e.g. half of it, divided by a std of 1/2
         binary, real = ("unbiased" if verdict == "proportional" else verdict for verdict in (binary, real))
+    weight, slope = weight_of(spec), slope_of(spec.target)
+    if slope is not None:
+        binary = towards(slope, binary, weight, exact=all(part.binary != "asymptotic" for part in parts))
     told = sorted(parts, key=lambda part: -VERDICTS.index(part.binary) - VERDICTS.index(part.real))
     scaled = {binary, real} & {"unbiased", "proportional", "asymptotic"}
     off_policy = (binary, real) if spec.objective.corrects_reuse else ("biased", "biased")
     return Derived(
         binary=binary,
         real=real,
-        overall=binary if spec.reward.scores_are_binary else weakest((binary, real)),
+        overall=binary if spec.reward.scores_are_binary or slope is not None else weakest((binary, real)),
         factor=(" x ".join(part.factor for part in parts if part.factor) or "1") if scaled else "",
         effects=tuple(told),
         penalty=spec.kl.penalty(spec),
         off_policy_binary=off_policy[0],
         off_policy_real=off_policy[1],
         reused=spec.sampling.updates_per_batch > 1,
-        weight=weight_of(spec),
+        weight=weight,
         variance=variance_of(spec),
         group_size=size,
+        target=spec.target if slope is not None and spec.target else "",
     )
+
+
+def towards(slope: Callable[[float], float], verdict: str, weight: Weight | None, *, exact: bool) -> str:
+    """The verdict for 0/1 rewards against another target, where a prompt weighs w / slope, from that against E[R]."""
+    if verdict == "biased":
+        return verdict
+    if verdict == "reweighted" and weight is not None and weight.constant_over(slope):
+        same = math.isclose(weight.at(0.5), slope(0.5), rel_tol=CLOSE)
+        return ("unbiased" if same else "proportional") if exact else "asymptotic"
+    return verdict if math.isclose(slope(0.1), slope(0.9), rel_tol=CLOSE) else "reweighted"
 
 
 def product(values: list[Number | None]) -> Number | None:
@@ -147,8 +165,8 @@ def variance_of(spec: Spec) -> str:
 
 
 def refuted_claim(spec: Spec) -> Iterator[Finding]:
-    """A warning where the spec claims another verdict than its own; a claim about another target is not judged."""
-    if spec.claim is None or spec.target is not None:
+    """A warning where the spec claims another verdict than its own; about a target not known here none is judged."""
+    if spec.claim is None or (spec.target is not None and slope_of(spec.target) is None):
         return
     derived = derive(spec)
     if spec.claim == derived.overall:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +13,10 @@ GRID = tuple(p / 100 for p in range(1, 100))
 
 CLOSE = 1e-9
 """relative difference up to which two of the numbers on counts are the same"""
+
+
+PASS_AT = re.compile(r"pass@([1-9]\d{0,5})")
+"""the chance that one of K responses is correct, as a spec's target"""
 
 
 @dataclass(frozen=True)
@@ -49,10 +54,27 @@ class Weight:
         numbers = [d for row in self.differences for d in row]
         return all(math.isclose(d, numbers[0], rel_tol=CLOSE) for d in numbers)
 
+    def constant_over(self, slope: Callable[[float], float]) -> bool:
+        """Whether w is a multiple of a target's weight."""
+        first = self.at(0.5) / slope(0.5)
+        return all(math.isclose(self.at(p), first * slope(p), rel_tol=CLOSE) for p in GRID)
+
     @cached_property
     def positive(self) -> bool:
         surely = all(d > 0 for row in self.differences for d in row)
         return surely or all(self.at(p) > 0 for p in GRID)
+
+
+def slope_of(target: str | None) -> Callable[[float], float] | None:
+    """The weight that a target gives to a prompt: of `pass@K`, 1 - (1 - p)^K, it is K (1 - p)^(K - 1).
+
+    None for no target, and for one that is not known here, of which a claim cannot be judged.
+    """
+    found = PASS_AT.fullmatch(target or "")
+    if found is None:
+        return None
+    attempts = int(found.group(1))
+    return lambda p: attempts * (1 - p) ** (attempts - 1)
 
 
 def integral(differences: Sequence[float], p: float) -> float:

@@ -79,8 +79,8 @@ def test_a_refutation_can_be_checked_by_hand(spec) -> None:
 def test_json_is_stable(spec) -> None:
     found = verified(spec())
     assert list(found) == [
-        "version", "name", "group_size", "seed", "verdict", "claim", "claim_refuted", "rewards", "off_policy", "weight",
-        "batch_error", "kl", "variance", "laws", "counterexample", "derived", "disagreements",
+        "version", "name", "group_size", "seed", "verdict", "claim", "target", "claim_refuted", "rewards", "off_policy",
+        "weight", "batch_error", "kl", "variance", "laws", "counterexample", "derived", "disagreements",
     ]  # fmt: skip
     assert found["version"] == 1 and found["verdict"] == "unbiased" and found["claim_refuted"] is None
     assert set(found["rewards"]) == {"binary", "real"}
@@ -101,6 +101,35 @@ def test_large_batches_are_labelled(spec) -> None:
     assert errors[0]["prompts"] == 2 and errors[0]["within_95"] is None
     assert all(each["within_95"] > 0 for each in errors[1:])
     assert errors[-1]["error"] < errors[0]["error"] / 4
+
+
+def test_another_target(spec) -> None:
+    """w(p) of E[R] is 1 and that of pass@2 is 2 (1 - p); a target that is not known is not judged."""
+    assert verified(spec("claim: reweighted\ntarget: pass@2"))["claim_refuted"] is False
+    assert run(spec("claim: unbiased\ntarget: pass@2")).exit_code == 1
+    assert run(spec("claim: unbiased\ntarget: pass@1")).exit_code == 0
+    assert verified(spec("claim: unbiased\ntarget: the median"))["claim_refuted"] is None
+
+
+def test_an_estimator_of_pass_at_2(tmp_path: Path) -> None:
+    """With c of k correct, 2 for a correct response and 2 c / (k - 1) for a wrong one: w = 2 - 2 E[j] / (k - 1)."""
+    text = (ROOT / "generated" / "rloo.py").read_text(encoding="utf-8")
+    advantage = "2 * torch.where(returns_BG == 1, 1.0, returns_BG.sum(1, keepdim=True) / (returns_BG.shape[1] - 1))"
+    edited = text.replace(
+        "advantages_BG = returns_BG - baseline(returns_BG, scored_BG)", f"advantages_BG = {advantage}"
+    )
+    edited = edited.replace("unbiased, as the spec", "unbiased, for pass@2, as the spec")
+    assert edited.count("pass@2") == 1 and advantage in edited
+    script = tmp_path / "pass_at_2.py"
+    script.write_text(edited, encoding="utf-8")
+    found = verified(script)
+    assert (found["target"], found["rewards"]["binary"]["verdict"], found["claim_refuted"]) == (
+        "pass@2",
+        "unbiased",
+        False,
+    )
+    script.write_text(edited.replace("pass@2", "pass@3"), encoding="utf-8")
+    assert verified(script)["claim_refuted"] is True
 
 
 def test_group_size(spec) -> None:

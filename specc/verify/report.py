@@ -13,11 +13,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from specc.verify.enumerate import moments, population
+from specc.verify.enumerate import moments
 from specc.verify.laws import LawResult
 from specc.verify.run import Counterexample, Verified
 from specc.verify.variance import Noise, Variance
-from specc.verify.verdict import Compared, Judged
+from specc.verify.verdict import Compared, Judged, aim, compare_limit
 from specc.weights import GRID, Weight
 
 SHOWN = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
@@ -49,6 +49,7 @@ def as_json(verified: Verified) -> dict[str, Any]:
         "seed": verified.seed,
         "verdict": verified.overall,
         "claim": script.claim,
+        "target": script.target,
         "claim_refuted": verified.claim_refuted if verified.judges_claim else None,
         "rewards": {kind: of_class(judged) for kind, judged in verified.judged.items()},
         "off_policy": verified.off_policy,
@@ -158,9 +159,9 @@ def shown(verified: Verified, example: Counterexample) -> tuple[Compared, bool]:
     script, world = verified.script, example.environment
     hp = script.with_numbers(kl_coefficient=0.0)
     if example.statement == "asymptotic":
-        return Compared(world, example.size, population(script, world, example.size, hp), world.tables.gradient), True
+        return compare_limit(script, world, example.size, hp), True
     mean = moments(script, world, example.size, hp).mean
-    return Compared(world, example.size, mean, world.tables.gradient / len(world.prompts)), False
+    return Compared(world, example.size, mean, aim(script, world) / len(world.prompts)), False
 
 
 # -------- For people --------
@@ -209,7 +210,10 @@ def heading(verified: Verified) -> Text:
 def verdicts(verified: Verified) -> Table:
     table = grid()
     for kind, judged in verified.judged.items():
-        table.add_row(REWARDS[kind], word(judged.verdict), explained(judged))
+        text = explained(judged)
+        if kind == "binary" and verified.script.slope is not None:
+            text = text.replace("E[R]", str(verified.script.target))
+        table.add_row(REWARDS[kind], word(judged.verdict), text)
     if verified.off_policy is not None:
         same = len(set(verified.off_policy.values())) == 1
         for kind, verdict in list(verified.off_policy.items())[: 1 if same else 2]:
@@ -386,7 +390,7 @@ def closing(verified: Verified) -> Text:
     elif verified.judges_claim:
         lines.append(Text(f"The claim `{claim}` holds.", style="green"))
     elif claim is not None:
-        lines.append(Text(f"The claim `{claim}` is about another target, and is not judged."))
+        lines.append(Text(f"The claim `{claim}` is about {verified.script.target}, and is not judged."))
     else:
         lines.append(Text(f"No claim is made; `claim: {verified.overall}` would hold."))
     if verified.broken:

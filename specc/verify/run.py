@@ -66,9 +66,8 @@ class Verified:
 
     @property
     def judges_claim(self) -> bool:
-        """Whether there is a claim, about the spec's own objective."""
-        elsewhere = self.script.plan is not None and self.script.plan.spec.target is not None
-        return self.script.claim is not None and not elsewhere
+        """Whether there is a claim, about E[R] or a target that is known here."""
+        return self.script.claim is not None and (self.script.target is None or self.script.slope is not None)
 
     @property
     def broken(self) -> list[LawResult]:
@@ -102,10 +101,11 @@ def verify(script: Script, size: int, seed: int = 0) -> Verified:
     weight = find_weight(script, size, script.with_numbers(kl_coefficient=0.0)) if script.exchangeable else None
     judged, found = {}, None
     for kind in KINDS:
-        judged[kind], drawn = judge_drawn(script, kind, size, weight, seed)
+        about = script if kind == "binary" else replace(script, target=None)  # other targets are of success rates
+        judged[kind], drawn = judge_drawn(about, kind, size, weight, seed)
         found = found or drawn
     binary, real = (judged[kind].verdict for kind in KINDS)
-    overall = binary if script.scores_are_binary else weakest((binary, real))
+    overall = binary if script.scores_are_binary or script.slope is not None else weakest((binary, real))
     reused = None
     if script.reuses_batches:
         reused = {kind: judge(script, kind, size, reused=True, weight=weight).verdict for kind in KINDS}

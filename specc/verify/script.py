@@ -14,7 +14,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -22,15 +22,18 @@ from types import ModuleType
 from typing import Any
 
 from specc.answers import answers_to
+from specc.answers.base import VERDICTS
 from specc.answers.reward import Reward
 from specc.plan import Plan
 from specc.problems import Problem, SpecError
 from specc.render import INTERFACE, names_in
 from specc.source import Source
+from specc.weights import slope_of
 
 REQUIRED = ("Args", "Rollouts", "compute_advantages", "aggregation_weights", "policy_loss")
 
-CLAIM = re.compile(r"^claim +(unbiased|proportional|asymptotic|reweighted|biased)\b(?!, for)", re.MULTILINE)
+CLAIM = re.compile(rf"^claim +({'|'.join(VERDICTS)})(?:, for (.*))?, as the spec states it$", re.MULTILINE)
+"""What a script says in its docstring about the claim of its spec."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,6 +44,8 @@ class Script:
     module: ModuleType
     plan: Plan | None = None
     claim: str | None = None
+    target: str | None = None
+    """what the claim is about, where that is not E[R]"""
     exchangeable: bool = True
     """whether the order of a prompt's responses does not matter, so that groups can be counted as multisets"""
 
@@ -80,6 +85,11 @@ class Script:
         """Whether its rewards are usually 0 and 1, by the source of the reward that its arguments name."""
         sources = [answer for answer in answers_to(Reward.question).values() if issubclass(answer, Reward)]
         return all(s.scores_are_binary for s in sources if set(s.script_arguments) <= set(vars(self.hp)))
+
+    @property
+    def slope(self) -> Callable[[float], float] | None:
+        """The weight of a prompt in its target, by its success rate."""
+        return slope_of(self.target)
 
     @property
     def has_kl(self) -> bool:
@@ -137,7 +147,9 @@ def load_script(text: str, name: str, plan: Plan | None = None, claim: str | Non
     except Exception as error:
         raise not_a_script(name, f"{type(error).__name__}: {error}", "its definitions cannot be executed") from error
     stated = CLAIM.search(ast.get_docstring(tree) or "")
-    return Script(name, module, plan, claim or (stated.group(1) if stated else None))
+    said, about = stated.groups() if stated else (None, None)
+    target = plan.spec.target if plan is not None else about
+    return Script(name, module, plan, claim or said, target)
 
 
 def read_script(path: Path) -> Script:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from specc.answers.base import VERDICTS, weakest
@@ -105,14 +106,23 @@ def compare(script: Script, environment: Environment, size: int, hp: Any, reused
     found = []
     for batch in batches:
         mean = moments(script, batch, size, hp, reused=reused).mean
-        found.append(Compared(batch, size, mean, batch.tables.gradient / len(batch.prompts)))
+        found.append(Compared(batch, size, mean, aim(script, batch) / len(batch.prompts)))
     return found
 
 
 def compare_limit(script: Script, environment: Environment, size: int, hp: Any, reused: bool = False) -> Compared:
     """The limit of E[g] as the batch grows, beside each prompt's gradient."""
     mean = population(script, environment, size, hp, reused=reused)
-    return Compared(environment, size, mean, environment.tables.gradient)
+    return Compared(environment, size, mean, aim(script, environment))
+
+
+def aim(script: Script, environment: Environment) -> Tensor:
+    """Each prompt's gradient of what is claimed: of E[R], or of another target, for 0/1 rewards. [B, P]."""
+    tables = environment.tables
+    if script.slope is None or not ((tables.rewards == 0) | (tables.rewards == 1)).all():
+        return tables.gradient
+    slopes = torch.tensor([script.slope(float(p)) for p in tables.means], dtype=torch.float64)
+    return tables.gradient * slopes[:, None]
 
 
 def classify(exact: Sequence[Compared], limit: Callable[[], Sequence[Compared]]) -> tuple[str, bool]:
@@ -263,8 +273,7 @@ def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight:
     if size > k and count_groups(script, 3, size) <= MOST_OUTCOMES and not reused:
         short = fixed(kind)[0]
         own = [
-            Compared(e, size, moments(script, e, size, hp).mean, e.tables.gradient)
-            for e in (short.only(0), short.only(1))
+            Compared(e, size, moments(script, e, size, hp).mean, aim(script, e)) for e in (short.only(0), short.only(1))
         ]
     else:
         own = []
@@ -278,17 +287,18 @@ def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight:
         second, also = classify(own, limit)
         verdict, exactly = max((verdict, exactly), (second, also), key=lambda pair: VERDICTS.index(pair[0]))
     if kind == "binary" and weight is not None:
-        verdict = weaker(verdict, weight)
+        verdict = weaker(verdict, weight, script.slope)
     factor = find_factor(script, size, smallest, hp) if verdict in ("unbiased", "proportional") and not reused else None
     angle = max(angle for each in exact for angle in each.angles)
     outcomes = sum(count_groups(script, len(e.environment.tree.responses), e.size) for e in exact)
     return Judged(kind, verdict, exactly, factor, angle, len(exact) + len(own), outcomes, exact)
 
 
-def weaker(verdict: str, weight: Weight) -> str:
+def weaker(verdict: str, weight: Weight, slope: Callable[[float], float] | None) -> str:
     """The verdict for 0/1 rewards, in the light of w(p) at the spec's own group size."""
     if weight.size == 1 or verdict in ("asymptotic", "biased"):  # whose divisor is not that of a prompt alone
         return verdict
     if not weight.positive:
         return "biased"
-    return verdict if weight.constant else weakest((verdict, "reweighted"))
+    same = weight.constant if slope is None else weight.constant_over(slope)
+    return verdict if same else weakest((verdict, "reweighted"))
