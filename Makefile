@@ -7,7 +7,7 @@ RUN ?= runs/demo
 
 MINUTES ?= 5
 
-.PHONY: demo demo-seeds test lint fuzz mutants benchmarks clean
+.PHONY: demo demo-seeds test lint fuzz mutants claims benchmarks clean
 
 .venv/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -43,6 +43,9 @@ fuzz: .venv/dev  ## draw specs for MINUTES and verify each; prints what was trie
 
 mutants: .venv/dev  ## the table of faults put into the templates, and of the checks that catch them
 	$(BIN)/python tests/mutants.py
+
+claims: .venv/dev  ## write docs/claims.md from checks that run
+	$(BIN)/python tests/claims.py --write
 
 benchmarks: .venv/dev
 	$(BIN)/python benchmarks/compile.py
