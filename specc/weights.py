@@ -61,8 +61,10 @@ class Weight:
 
     @cached_property
     def positive(self) -> bool:
+        """Whether w > 0 on the grid and at least 0 at its ends, which are d_0 and d_(k - 1)."""
         surely = all(d > 0 for row in self.differences for d in row)
-        return surely or all(self.at(p) > 0 for p in GRID)
+        ends = all(row[end] >= 0 for row in self.differences for end in (0, -1))
+        return surely or (ends and all(self.at(p) > 0 for p in GRID))
 
 
 def slope_of(target: str | None) -> Callable[[float], float] | None:

@@ -46,7 +46,7 @@ def references(tables: Tables) -> dict[str, Tensor]:
     }
 
 
-def judge_penalty(script: Script, size: int, reused: bool = False) -> Penalty | None:
+def judge_penalty(script: Script, size: int) -> Penalty | None:
     """The verdict on the KL part at group size `size`; None for a script without one."""
     if not script.has_kl:
         return None

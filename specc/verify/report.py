@@ -40,7 +40,20 @@ MEANING = {
 
 
 def as_json(verified: Verified) -> dict[str, Any]:
-    """The stable form, which docs/verification.md describes."""
+    """The stable form, which docs/verification.md describes; JSON has no infinity and no NaN, which become null."""
+    found: dict[str, Any] = without_infinities(everything(verified))
+    return found
+
+
+def without_infinities(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_infinities(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_infinities(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def everything(verified: Verified) -> dict[str, Any]:
     script = verified.script
     return {
         "version": 1,
@@ -107,7 +120,7 @@ def of_variance(verified: Verified) -> dict[str, Any]:
         return {
             "trace": noise.trace,
             "signal": noise.signal,
-            "noise_per_signal": finite(noise.per_signal),
+            "noise_per_signal": noise.per_signal,
             "advantage": noise.advantage,
         }
 
@@ -118,14 +131,9 @@ def of_variance(verified: Verified) -> dict[str, Any]:
         "sweep": {
             "group_size": variance.sweep_size,
             "p": GRID,
-            "noise_per_signal": {title: [finite(x) for x in row] for title, row in variance.sweep.items()},
+            "noise_per_signal": variance.sweep,
         },
     }
-
-
-def finite(number: float) -> float | None:
-    """JSON has no infinity."""
-    return number if math.isfinite(number) else None
 
 
 def of_counterexample(verified: Verified) -> dict[str, Any]:

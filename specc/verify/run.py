@@ -14,7 +14,7 @@ from specc.verify.laws import LawResult, check_laws
 from specc.verify.penalty import Penalty, judge_penalty
 from specc.verify.script import Script
 from specc.verify.variance import Variance, measure
-from specc.verify.verdict import KINDS, Judged, allowed, find_weight, judge, sizes_of
+from specc.verify.verdict import KINDS, Judged, allowed, explains, find_weight, judge, sizes_of
 from specc.weights import Weight
 
 DRAWN = 20
@@ -98,7 +98,8 @@ def verify(script: Script, size: int, seed: int = 0) -> Verified:
     laws = check_laws(script, seed=seed)
     if any(result.verdict == "broken" and result.law.number == ORDER for result in laws):
         script = replace(script, exchangeable=False)
-    weight = find_weight(script, size, script.with_numbers(kl_coefficient=0.0)) if script.exchangeable else None
+    hp = script.with_numbers(kl_coefficient=0.0)
+    weight = find_weight(script, size, hp) if script.exchangeable else None
     judged, found = {}, None
     for kind in KINDS:
         about = script if kind == "binary" else replace(script, target=None)  # other targets are of success rates
@@ -117,7 +118,7 @@ def verify(script: Script, size: int, seed: int = 0) -> Verified:
         judged=judged,
         overall=overall,
         off_policy=reused,
-        weight=None if binary == "asymptotic" or size < 2 else weight,
+        weight=weight if weight is not None and has_weight(script, judged["binary"], size) else None,
         penalty=judge_penalty(script, size),
         variance=measure(script, size),
         errors=convergence(script, size, seed) if limit_only else [],
@@ -125,6 +126,16 @@ def verify(script: Script, size: int, seed: int = 0) -> Verified:
         derived=derive(script.plan.spec) if script.plan else None,
         counterexample=found or counterexample(script, judged, overall, size, seed),
     )
+
+
+def has_weight(script: Script, judged: Judged, size: int) -> bool:
+    """Whether a prompt's factor is a function of its success rate and of nothing else; a limit is taken at its word."""
+    k, _ = sizes_of(script, size)
+    if judged.verdict == "asymptotic" or size < 2:
+        return False
+    if judged.verdict == "biased" or not judged.exact:
+        return True
+    return explains(find_weight(script, k, script.with_numbers(kl_coefficient=0.0)), judged.evidence)
 
 
 def judge_drawn(
@@ -148,7 +159,8 @@ def judge_drawn(
         weaker = VERDICTS[VERDICTS.index(statement) + 1 :]
         kept = next((v for v in weaker if v == "biased" or allowed(v, script, world, k, hp)), "biased")
         judged = replace(judged, verdict=kept, exact=kept == "biased")
-    return replace(judged, environments=judged.environments + DRAWN), refuted
+    drawn = 0 if judged.verdict == "biased" and refuted is None else DRAWN
+    return replace(judged, environments=judged.environments + drawn), refuted
 
 
 def counterexample(
@@ -162,7 +174,14 @@ def counterexample(
         most = 3 if statement in ("asymptotic", "reweighted") else 9
         _, smallest = sizes_of(script, size)
         for k in range(max(smallest, min(size, 2)), min(size, 4) + 1):
-            world = search(partial(allowed, statement, script, size=k, hp=hp), kind, seed=seed, tries=TRIES, most=most)
+            world = search(
+                partial(allowed, statement, script, size=k, hp=hp),
+                kind,
+                seed=seed,
+                tries=TRIES,
+                most=most,
+                easiest=True,
+            )
             if world is not None:
                 return Counterexample(statement, kind, k, world)
     return None

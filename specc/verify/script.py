@@ -32,7 +32,7 @@ from specc.weights import slope_of
 
 REQUIRED = ("Args", "Rollouts", "compute_advantages", "aggregation_weights", "policy_loss")
 
-CLAIM = re.compile(rf"^claim +({'|'.join(VERDICTS)})(?:, for (.*))?, as the spec states it$", re.MULTILINE)
+CLAIM = re.compile(r"^ *claim +(\w+)(?:, for (.*?))?(?:, as the spec states it)?$", re.MULTILINE)
 """What a script says in its docstring about the claim of its spec."""
 
 
@@ -84,7 +84,8 @@ class Script:
     def scores_are_binary(self) -> bool:
         """Whether its rewards are usually 0 and 1, by the source of the reward that its arguments name."""
         sources = [answer for answer in answers_to(Reward.question).values() if issubclass(answer, Reward)]
-        return all(s.scores_are_binary for s in sources if set(s.script_arguments) <= set(vars(self.hp)))
+        named = [s.scores_are_binary for s in sources if set(s.script_arguments) <= set(vars(self.hp))]
+        return bool(named) and all(named)
 
     @property
     def slope(self) -> Callable[[float], float] | None:
@@ -105,16 +106,16 @@ class Script:
         """Turns what the script's own code raises into a problem that says where."""
         try:
             yield
-        except Exception as error:
-            frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == self.name]
-            if not frames:
+        except (Exception, SystemExit) as error:
+            if isinstance(error, SpecError):
                 raise
-            last = frames[-1]
+            frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == self.name]
+            where = f"{frames[-1].name}, at line {frames[-1].lineno}," if frames else "a function of the script"
             raise SpecError(
                 [
                     Problem(
                         "script-raises",
-                        f"{last.name} raises {type(error).__name__} at line {last.lineno}: {error}",
+                        f"{where} does not fit the interface: {type(error).__name__}: {error}",
                         "the estimator is evaluated on every outcome of a small policy, all of them at once under "
                         "torch.func.vmap, so it may not branch on a tensor's value nor leave its shapes",
                         "compare the function with the one that specc compiles",
@@ -131,8 +132,12 @@ def load_script(text: str, name: str, plan: Plan | None = None, claim: str | Non
     """
     try:
         tree = ast.parse(text, name)
-    except SyntaxError as error:
-        raise not_a_script(name, f"line {error.lineno}: {error.msg}", "the file is not valid Python") from None
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        where = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
+        raise not_a_script(name, where, "the file is not valid Python") from None
+    if (other := next((node for node in tree.body if not is_definition(node)), None)) is not None:
+        why = "only imports, definitions and the `if __name__` guard are read, so what this does would not be verified"
+        raise not_a_script(name, f"line {other.lineno} is a statement that is run when the file is imported", why)
     reached = estimator(tree)
     defined = {bound for node in reached.body for bound in bound_names(node)}
     if missing := [function for function in REQUIRED if function not in defined]:
@@ -144,10 +149,13 @@ def load_script(text: str, name: str, plan: Plan | None = None, claim: str | Non
     sys.modules[module.__name__] = module  # dataclasses look their module up
     try:
         exec(compile(reached, name, "exec"), module.__dict__)
-    except Exception as error:
+        module.Args()
+    except (Exception, SystemExit) as error:
         raise not_a_script(name, f"{type(error).__name__}: {error}", "its definitions cannot be executed") from error
     stated = CLAIM.search(ast.get_docstring(tree) or "")
     said, about = stated.groups() if stated else (None, None)
+    if said is not None and said not in VERDICTS:
+        raise not_a_script(name, f"it claims to be {said}", f"a claim is one of {', '.join(VERDICTS)}")
     target = plan.spec.target if plan is not None else about
     return Script(name, module, plan, claim or said, target)
 
@@ -155,7 +163,7 @@ def load_script(text: str, name: str, plan: Plan | None = None, claim: str | Non
 def read_script(path: Path) -> Script:
     """The estimator of a script's file, edited by hand or not."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise not_a_script(str(path), f"the file cannot be read: {why}", "a script is a Python file") from None
@@ -169,22 +177,32 @@ def not_a_script(name: str, what: str, why: str) -> SpecError:
 
 def estimator(tree: ast.Module) -> ast.Module:
     """The statements of a script that its estimator needs, imports included."""
-    definitions: dict[str, ast.stmt] = {}
+    definitions: dict[str, list[ast.stmt]] = {}
     imports: list[ast.Import | ast.ImportFrom] = []
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             imports.append(node)
         for name in bound_names(node):
-            definitions[name] = node
+            definitions.setdefault(name, []).append(node)
     todo = [name for name in (*INTERFACE, "Args", "count_clipped", "drop_truncated") if name in definitions]
     names: set[str] = set()
     while todo:
         if (name := todo.pop()) not in names:
             names.add(name)
-            todo += names_in(definitions[name]) if name in definitions else []
+            todo += [used for node in definitions.get(name, []) for used in names_in(node)]
     kept = [used_part(node, names) for node in imports]
     body = [*filter(None, kept), *(node for node in tree.body if names & set(bound_names(node)))]
     return ast.Module(body, type_ignores=[])
+
+
+def is_definition(node: ast.stmt) -> bool:
+    """Whether a statement of a module defines something, or does nothing when the module is imported."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return all(alias.name != "*" for alias in node.names)
+    if isinstance(node, ast.If):  # the guard of main()
+        return "__name__" in names_in(node.test)
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_text or isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign | ast.Pass)
 
 
 def bound_names(node: ast.stmt) -> list[str]:

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, Phase, find, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from specc.verify.environment import COIN, LONG, SHORT, WIDE, Environment, Prompt, Table, Tree, coin, world
+from specc.verify.environment import COIN, LONG, SHORT, Environment, Prompt, Table, Tree, coin, world
 
-TREES = (COIN, SHORT, LONG, WIDE)
+TREES = (COIN, SHORT, LONG)
 """From the simplest, towards which a counterexample shrinks."""
 
 REWARDS: dict[str, st.SearchStrategy[float]] = {
@@ -56,10 +56,13 @@ def simplest(kind: str) -> Iterator[Environment]:
 
 
 def search(
-    holds: Callable[[Environment], bool], kind: str, *, seed: int, tries: int, most: int = 9, prompts: int = 2
+    holds: Callable[[Environment], bool], kind: str, *, seed: int, tries: int, most: int = 9, easiest: bool = False
 ) -> Environment | None:
-    """The smallest environment that Hypothesis finds where something does not hold; None if it always does."""
-    if tries > len(TREES) and (easy := next((e for e in simplest(kind) if not holds(e)), None)):
+    """The smallest environment that Hypothesis finds where something does not hold; None if it always does.
+
+    With `easiest`, the environments that are easiest to check by hand are tried before any is drawn.
+    """
+    if easiest and (easy := next((e for e in simplest(kind) if not holds(e)), None)):
         return easy
     how = settings(
         max_examples=tries,
@@ -68,7 +71,7 @@ def search(
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
     )
-    strategy = environments(kind, most=most, prompts=prompts, trees=(COIN, SHORT, LONG))
+    strategy = environments(kind, most=most)
     try:
         return find(strategy, lambda world: not holds(world), settings=how, random=Random(seed))
     except NoSuchExample:

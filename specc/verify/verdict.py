@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from specc.answers.base import VERDICTS, weakest
 from specc.verify.enumerate import Context, count_groups, groups, moments, population, population_size
-from specc.verify.environment import Environment, coin, far, fixed, in_proportion
+from specc.verify.environment import Environment, Table, Tree, coin, far, fixed, in_proportion, world
 from specc.verify.script import Script
 from specc.weights import Weight
 
@@ -58,6 +58,9 @@ class Compared:
         found = []
         for mean, gradient, factor in zip(self.mean, self.gradient, self.factors, strict=True):
             part = 0.0 if math.isnan(factor) else factor
+            if not mean.isfinite().all():
+                found.append(math.inf)
+                continue
             size = float(mean.norm() + abs(part) * gradient.norm())
             found.append(float((mean - part * gradient).norm()) / size if size > 1e-12 else 0.0)
         return found
@@ -82,7 +85,7 @@ class Compared:
         found = []
         for mean, gradient in zip(self.mean, self.gradient, strict=True):
             sizes = float(mean.norm() * gradient.norm())
-            cosine = float(mean @ gradient) / sizes if sizes > 0 else 1.0
+            cosine = float(mean @ gradient) / sizes if sizes > 0 else float(gradient.norm() == 0)
             along = gradient / gradient.norm() if gradient.norm() > 0 else gradient
             across = float((mean - (mean @ along) * along).norm())
             found.append(math.degrees(math.atan2(across, float(mean @ along))) if abs(cosine) > 0 else 90.0)
@@ -278,11 +281,14 @@ def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight:
     else:
         own = []
 
+    @cache
     def limit() -> list[Compared]:
         found = [compare_limit(script, world, k, hp, reused) for world in in_proportion(kind)]
         return found + ([compare_limit(script, far(kind), min(k, 2), hp, reused)] if reused else [])
 
     verdict, exactly = classify(exact, limit)
+    if verdict == "asymptotic" and size > k and not reused and not shares_slope(script, kind, size, hp):
+        verdict, exactly = "reweighted" if kind == "binary" and weight and weight.positive else "biased", False
     if own:  # the strongest statement has to hold at the spec's own group size as well
         second, also = classify(own, limit)
         verdict, exactly = max((verdict, exactly), (second, also), key=lambda pair: VERDICTS.index(pair[0]))
@@ -290,8 +296,37 @@ def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight:
         verdict = weaker(verdict, weight, script.slope)
     factor = find_factor(script, size, smallest, hp) if verdict in ("unbiased", "proportional") and not reused else None
     angle = max(angle for each in exact for angle in each.angles)
-    outcomes = sum(count_groups(script, len(e.environment.tree.responses), e.size) for e in exact)
+    outcomes = sum(
+        count_groups(script, len(e.environment.tree.responses), e.size) ** len(e.environment.prompts) for e in exact
+    )
     return Judged(kind, verdict, exactly, factor, angle, len(exact) + len(own), outcomes, exact)
+
+
+def shares_slope(script: Script, kind: str, size: int, hp: Any) -> bool:
+    """Whether, given one batch's statistics, a reward counts the same beside all other rewards of its group.
+
+    One batch holds every group of one-token responses once, so what is common to a batch is common to these. Between
+    groups that differ in one response, the difference of that response's slopes is to be the same multiple of the
+    difference of its rewards: a baseline from the others drops out of it.
+    """
+    rewards = (0.0, 1.0) if kind == "binary" or count_groups(script, 3, size) > MOST_OUTCOMES else (0.0, 1.0, 3.0)
+    even: Table = ((1,) * len(rewards),)
+    batch = world(Tree(len(rewards), 1, eos=len(rewards)), (even, rewards, even, even))
+    multisets, _ = groups(len(rewards), size)
+    context = Context(script, batch, hp, False, torch.zeros(len(multisets), dtype=torch.long))
+    slopes = context.slopes(multisets[None])[0][0, ..., 0]  # [groups, G]
+    found = {tuple(row): slope for row, slope in zip(multisets.tolist(), slopes.tolist(), strict=True)}
+    factors = []
+    for others in groups(len(rewards), size - 1)[0].tolist():
+        values = [found[whole][whole.index(y)] for y in range(len(rewards)) for whole in [tuple(sorted([*others, y]))]]
+        factors += [(v - values[0]) / (r - rewards[0]) for v, r in zip(values[1:], rewards[1:], strict=True)]
+    return bool(min(factors) > 0 and max(factors) - min(factors) <= 1e-7 * max(factors))
+
+
+def explains(weight: Weight, exact: Sequence[Compared]) -> bool:
+    """Whether w(p) is the factor of every prompt, alone and in a batch: whether it depends on p alone."""
+    pairs = [(c, float(p)) for e in exact for c, p in zip(e.factors, e.environment.tables.means, strict=True)]
+    return all(math.isnan(c) or math.isclose(c, weight.at(p), rel_tol=1e-7) for c, p in pairs if 0 < p < 1)
 
 
 def weaker(verdict: str, weight: Weight, slope: Callable[[float], float] | None) -> str:
