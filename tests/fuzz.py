@@ -124,10 +124,11 @@ def disagreements(spec: Spec, script: Script) -> Iterator[str]:
     derived, size = derive(spec), spec.sampling.group_size
     weight = find_weight(script, size, script.with_numbers(kl_coefficient=0.0))
     for kind in KINDS:
-        for reused, name in ((False, kind), (True, f"off_policy_{kind}")):
-            rule, found = getattr(derived, name), judge(script, kind, size, reused=reused, weight=weight).verdict
-            if rule != found:
-                yield f"{name}: {rule} by rule, {found} by enumeration"
+        first = judge(script, kind, size, weight=weight)
+        later = judge(script, kind, size, reused=True, weight=weight, coupled=not first.exact)
+        for judged, name in ((first, kind), (later, f"off_policy_{kind}")):
+            if (rule := getattr(derived, name)) != judged.verdict:
+                yield f"{name}: {rule} by rule, {judged.verdict} by enumeration"
     rule_kl, found_kl = derived.penalty, judge_penalty(script, size)
     both = [each and (each.kind, each.weighting) for each in (rule_kl, found_kl)]
     if both[0] != both[1]:

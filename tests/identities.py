@@ -71,7 +71,7 @@ def identities(spec: Spec) -> Iterator[Identity]:
         if kl["estimator"] == "k1":
             unit = {"token": "sequence", "sequence": "token"}[kl["unit"]]
             constant = objective["aggregation"].startswith("seq_mean_token_sum")
-            if kl["placement"] == "reward" and objective["quantity"] == "sequence_advantage":
+            if kl["placement"] == "reward" and objective["quantity"] == "sequence_advantage" and plain:
                 yield Identity("k1 of the tokens adds up to k1 of the response", changed(data, kl={"unit": unit}))
             elif kl["placement"] == "loss" and constant and not spec.sampling.mask_truncated:
                 yield Identity(
@@ -103,6 +103,7 @@ def identities(spec: Spec) -> Iterator[Identity]:
     if (
         data["baseline"]["source"] == "group_mean"
         and plain
+        and (kl["placement"] == "none" or objective["quantity"] == "sequence_advantage")
         and kl["placement"] != "loss"
         and not kl.get("after_baseline")
     ):

@@ -243,6 +243,21 @@ def fixed(kind: str) -> list[Environment]:
     return [short.only(0, 1), short.only(1, 2), long, wide, short.only(0, 1, 2, 0)]
 
 
+def extreme(kind: str) -> Environment:
+    """One prompt with responses of up to 8 tokens, log-ratios up to 20 and, of real ones, rewards up to 1000."""
+    rewards = {"binary": (0, 1, 0, 1, 1, 0, 1, 0, 1), "real": (1000, -700, 3, 0, -1000, 20, 1, -7, 400)}
+    policy = tuple((1 + t % 2, 2) for t in range(8))
+    reference = tuple((1, 10**9) if t in (0, 5) else (2, 1) for t in range(8))
+    return world(Tree(2, 8), (policy, rewards[kind], reference, tuple((1, 1 + t) for t in range(8))))
+
+
+def pairs_in_proportion(kind: str) -> Environment:
+    """One prompt with responses of up to 6 tokens, of which pairs are in proportion."""
+    rewards = {"binary": (0, 1, 0, 1, 1, 0, 1), "real": (3, -2, 1, 0, -4, 2, 1)}[kind]
+    even: Table = ((1, 1),) * 6
+    return world(Tree(2, 6), (even, rewards, ((1, 2), (2, 1)) * 3, even))
+
+
 def in_proportion(kind: str) -> list[Environment]:
     """Environments in which a small batch can hold every group as often as its probability says."""
     rewards: dict[str, list[tuple[tuple[float, ...], ...]]] = {
@@ -264,10 +279,13 @@ def in_proportion(kind: str) -> list[Environment]:
     ]
 
 
-def far(kind: str) -> Environment:
-    """Two prompts whose batch is from a policy so far away that ratios go from 1/2 to 12, in proportion for pairs."""
+def far(kind: str, rarity: int = 23) -> Environment:
+    """Two prompts whose batch is from a policy so far away that ratios go up to half the rarity.
+
+    At the least one, 12, pairs of its responses are in proportion.
+    """
     scores = {"binary": ((1, 1, 0), (0, 0, 1)), "real": ((2, -1, 1), (-1, 3, 0))}
-    even, rare = ((1, 1), (1, 1)), ((1, 23), (1, 1))
+    even, rare = ((1, 1), (1, 1)), ((1, rarity), (1, 1))
     return world(SHORT, *((even, rewards, even, rare) for rewards in scores[kind]))
 
 

@@ -696,16 +696,21 @@ def every_number_acts(script: Script, batch: Batch) -> None:
             need(as_specified, f"the script's {parameter.argument} is {value} and the spec's {parameter.value}")
     smallest = 2 if plan is None else plan.min_group_size
     rich = make_batch(5, 64, max(batch.mask_BGT.shape[1], smallest), 4, spread=2.0)
-    rich = rich._replace(rewards_BG=4 * rich.rewards_BG)
-    usual = list(outcomes(script, rich, hp))
+    # Rewards of two sizes: beside a large constant or KL the small ones all fall on one side of a clip.
+    batches = [rich._replace(rewards_BG=scale * rich.rewards_BG) for scale in (4, 400)]
+    rich, usual = batches[0], [list(outcomes(script, each, hp)) for each in batches]
     for name in arguments_read(module):
         if name.endswith("_decay") and script.has("update_state"):
             decay_is_as_named(script, rich, name)
     for name in names:
         value = getattr(hp, name)
         for other in other_values(value, limits(module)[name]):
-            seen = outcomes(script, rich, dataclasses.replace(hp, **{name: other}))
-            if any(differ(a, b) for a, b in zip(usual, seen, strict=True)):
+            changed = dataclasses.replace(hp, **{name: other})
+            pairs = (
+                zip(before, outcomes(script, each, changed), strict=True)
+                for before, each in zip(usual, batches, strict=True)
+            )
+            if any(differ(a, b) for pair in pairs for a, b in pair):
                 break
         else:
             raise Broken(f"{name} changes nothing: rewards, advantages, weights, loss and gradient are as with {value}")

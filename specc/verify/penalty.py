@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specc.verify.enumerate import moments, population
-from specc.verify.environment import Environment, Tables, fixed, in_proportion, level
+from specc.verify.environment import Environment, Tables, extreme, fixed, in_proportion, level
 from specc.verify.script import Script
 from specc.verify.verdict import SAME, compare, sizes_of
 
@@ -56,7 +56,7 @@ def judge_penalty(script: Script, size: int) -> Penalty | None:
     kind = kind_on(script, level(), k, exact=True) or kind_on(script, level(), k, exact=False)
     if kind is None:
         return Penalty("other", "", None)
-    factors = [factor_on(script, world, k, kind, exact=True) for world in fixed("real")[:3]]
+    factors = [factor_on(script, world, k, kind, exact=True) for world in (*fixed("real")[:3], extreme("real"))]
     known = [factor for factor in factors if factor is not None]
     if len(known) == len(factors) and all(math.isclose(known[0], factor, rel_tol=1e-9) for factor in known):
         return Penalty(short(kind), "exact", None if kind == "zero" else known[0])

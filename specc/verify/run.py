@@ -109,7 +109,10 @@ def verify(script: Script, size: int, seed: int = 0) -> Verified:
     overall = binary if script.scores_are_binary or script.slope is not None else weakest((binary, real))
     reused = None
     if script.reuses_batches:
-        reused = {kind: judge(script, kind, size, reused=True, weight=weight).verdict for kind in KINDS}
+        reused = {
+            kind: judge(script, kind, size, reused=True, weight=weight, coupled=not judged[kind].exact).verdict
+            for kind in KINDS
+        }
     limit_only = any(not each.exact for each in judged.values())
     return Verified(
         script=script,

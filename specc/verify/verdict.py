@@ -19,7 +19,18 @@ from torch import Tensor
 
 from specc.answers.base import VERDICTS, weakest
 from specc.verify.enumerate import Context, count_groups, groups, moments, population, population_size
-from specc.verify.environment import Environment, Table, Tree, coin, far, fixed, in_proportion, world
+from specc.verify.environment import (
+    Environment,
+    Table,
+    Tree,
+    coin,
+    extreme,
+    far,
+    fixed,
+    in_proportion,
+    pairs_in_proportion,
+    world,
+)
 from specc.verify.script import Script
 from specc.weights import Weight
 
@@ -139,11 +150,11 @@ def classify(exact: Sequence[Compared], limit: Callable[[], Sequence[Compared]])
     if all(each.parallel for each in exact) and all(len(distinct(f)) <= 1 for f in by_shape.values()):
         return ("unbiased" if all(each.equal for each in exact) else "proportional"), True
     limits = limit()
-    if all(each.common for each in limits):
+    if limits and all(each.common for each in limits):
         return "asymptotic", False
     if all(each.parallel for each in exact):
         return "reweighted", True
-    if all(each.parallel for each in limits):
+    if limits and all(each.parallel for each in limits):
         return "reweighted", False
     return "biased", True
 
@@ -266,12 +277,20 @@ def sizes_of(script: Script, size: int) -> tuple[int, int]:
     return min(size, 4), smallest
 
 
-def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight: Weight | None = None) -> Judged:
-    """The verdict on the reward part for rewards of a kind, at group size `size`."""
+def judge(
+    script: Script, kind: str, size: int, *, reused: bool = False, weight: Weight | None = None, coupled: bool = True
+) -> Judged:
+    """The verdict on the reward part for rewards of a kind, at group size `size`.
+
+    `coupled` is whether statistics of the batch are in it, so that it may be nearer to proportional in large ones.
+    """
     hp = script.with_numbers(kl_coefficient=0.0)
     k, smallest = sizes_of(script, size)
     # The std of two or three 0/1 rewards is the same whenever they differ: one response a prompt takes four prompts.
-    worlds = fixed(kind) if k == 1 else fixed(kind)[:-1]
+    worlds = [*(fixed(kind) if k == 1 else fixed(kind)[:-1]), extreme(kind)]
+    if reused:
+        bounds = [value for name, value in vars(script.hp).items() if "clip_" in name and isinstance(value, float)]
+        worlds.append(far(kind, rarity=24 + int(8 * min(max(bounds, default=0.0), 1e6))))
     exact = [each for world in worlds for each in compare(script, world, k, hp, reused)]
     if size > k and count_groups(script, 3, size) <= MOST_OUTCOMES and not reused:
         short = fixed(kind)[0]
@@ -283,8 +302,11 @@ def judge(script: Script, kind: str, size: int, *, reused: bool = False, weight:
 
     @cache
     def limit() -> list[Compared]:
+        if reused and not coupled:
+            return []
         found = [compare_limit(script, world, k, hp, reused) for world in in_proportion(kind)]
-        return found + ([compare_limit(script, far(kind), min(k, 2), hp, reused)] if reused else [])
+        pairs = [pairs_in_proportion(kind), *([far(kind)] if reused else [])]
+        return found + [compare_limit(script, world, min(k, 2), hp, reused) for world in pairs]
 
     verdict, exactly = classify(exact, limit)
     if verdict == "asymptotic" and size > k and not reused and not shares_slope(script, kind, size, hp):
