@@ -172,7 +172,8 @@ def test_a_script_edited_by_hand(tmp_path: Path) -> None:
     [
         ("x = 1\n", "there is no Args"),
         ("def f(:\n", "not valid Python"),
-        ("\xff", "there is no Args"),
+        ("print(1)\n", "line 1 is a statement that is run when the file is imported"),
+        ("import os\nfrom torch import *\n", "line 2 is a statement"),
     ],
 )
 def test_what_is_no_script(text: str, said: str, tmp_path: Path) -> None:
@@ -191,6 +192,54 @@ def test_a_script_that_raises_says_where(tmp_path: Path) -> None:
     result = run(script)
     line = next(i for i, each in enumerate(script.read_text().splitlines(), 1) if "returns_BG[99]" in each)
     assert result.exit_code == 1 and "script-raises" in result.output and f"line {line}" in result.output
+
+
+def edited(tmp_path: Path, line: str, name: str = "rloo", size: int | None = None) -> Path:
+    """A shipped script with another line for the advantage, or with another number of responses a prompt."""
+    text = (ROOT / "generated" / f"{name}.py").read_text(encoding="utf-8")
+    old = "advantages_BG = returns_BG - baseline(returns_BG, scored_BG)"
+    assert text.count(old) == 1
+    text = text.replace(old, line.replace("\n", "\n    "))
+    script = tmp_path / "edited.py"
+    script.write_text(text if size is None else text.replace("= arg(4, ", f"= arg({size}, "), encoding="utf-8")
+    return script
+
+
+def test_a_gradient_that_is_not_a_number_is_biased(tmp_path: Path) -> None:
+    """GRPO's z-score without an epsilon: a group of equal rewards is 0 / 0."""
+    std = "returns_BG.std(1, keepdim=True)"
+    line = f"advantages_BG = (returns_BG - returns_BG.mean(1, keepdim=True)) / {std}"
+    found = verified(edited(tmp_path, line))
+    assert (found["rewards"]["binary"]["verdict"], found["claim_refuted"]) == ("biased", True)
+
+
+def test_large_batches_are_judged_at_the_group_size_that_is_asked_for(tmp_path: Path) -> None:
+    """Groups with one correct response of six are dropped: nothing at k = 4, another objective at k = 6."""
+    line = (
+        "mean_B1 = masked_mean(returns_BG, scored_BG, dim=1)\n"
+        "advantages_BG = torch.where((mean_B1 > 0.2) | (returns_BG.shape[1] < 5), returns_BG - mean_B1, 0.0)\n"
+        "std = advantages_BG.square().mean().sqrt()\n"
+        "advantages_BG = advantages_BG / torch.where(std > 0, std, 1.0)"
+    )
+    script = edited(tmp_path, line)
+    assert verified(script)["rewards"]["binary"]["verdict"] == "asymptotic"
+    assert verified(script, "--group-size", "6")["rewards"]["binary"]["verdict"] == "reweighted"
+
+
+@pytest.mark.parametrize("line", ["advantages_BG = (returns_BG - baseline(returns_BG, scored_BG)).clamp(-10, 10)"])
+def test_what_acts_on_large_rewards_only_is_seen(line: str, tmp_path: Path) -> None:
+    found = verified(edited(tmp_path, line))["rewards"]
+    assert (found["binary"]["verdict"], found["real"]["verdict"]) == ("unbiased", "biased")
+
+
+def test_what_a_script_prints_is_not_in_the_json(tmp_path: Path) -> None:
+    line = "print('here')\nadvantages_BG = returns_BG - baseline(returns_BG, scored_BG)"
+    assert verified(edited(tmp_path, line))["verdict"] == "unbiased"
+
+
+def test_a_picture_has_a_known_format(spec, tmp_path: Path) -> None:
+    result = run(spec(), "--plot", tmp_path / "w.foo")
+    assert result.exit_code == 2 and ".png, .pdf or .svg" in result.output
 
 
 def test_missing_files(tmp_path: Path) -> None:

@@ -170,22 +170,20 @@ def counterexample(
     script: Script, judged: dict[str, Judged], overall: str, size: int, seed: int
 ) -> Counterexample | None:
     """What refutes the next stronger statement than the verdict, and so every claim that is too strong."""
-    from specc.verify.strategies import search
+    from specc.verify.strategies import search, simplest
 
     hp = script.with_numbers(kl_coefficient=0.0)
+    _, smallest = sizes_of(script, size)
+    sizes = range(max(smallest, min(size, 2)), min(size, 4) + 1)
     for statement, kind in statements(judged, overall):
+        for k in sizes:
+            holds = partial(allowed, statement, script, size=k, hp=hp)
+            if (easy := next((world for world in simplest(kind) if not holds(world)), None)) is not None:
+                return Counterexample(statement, kind, k, easy)
         most = 3 if statement in ("asymptotic", "reweighted") else 9
-        _, smallest = sizes_of(script, size)
-        for k in range(max(smallest, min(size, 2)), min(size, 4) + 1):
-            world = search(
-                partial(allowed, statement, script, size=k, hp=hp),
-                kind,
-                seed=seed,
-                tries=TRIES,
-                most=most,
-                easiest=True,
-            )
-            if world is not None:
+        for k in reversed(sizes):
+            holds = partial(allowed, statement, script, size=k, hp=hp)
+            if (world := search(holds, kind, seed=seed, tries=TRIES, most=most)) is not None:
                 return Counterexample(statement, kind, k, world)
     return None
 
