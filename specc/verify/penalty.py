@@ -94,6 +94,8 @@ def factor_on(script: Script, environment: Environment, size: int, kind: str, *,
     plain, once = expected(0.0), expected(1.0)
     part = once - plain
     scale = float(once.norm() + plain.norm())
+    if not math.isfinite(scale):
+        return None
     if kind == "zero":
         return 0.0 if float(part.norm()) <= SAME * scale else None
     reference = references(tables)[kind].flatten()
