@@ -6,8 +6,8 @@ baseline      The mean return of the prompt's group, the response's own included
 normalization divided by the std of the prompt's group, each response counting once
 objective     sequence advantage times the token ratio, detached clip, token mean
 claim         reweighted, as the spec states it
-verdict       for 0/1 rewards reweighted: each prompt's grad E[R] times a weight w(p) by its success rate, as the batch
-              grows; for real-valued rewards biased; in later updates of a batch biased
+verdict       for 0/1 rewards reweighted: each prompt's grad E[R] times a weight that depends on its success rate p, as
+              the batch grows; for real-valued rewards biased; in later updates of a batch biased
 
 Run it, alone or with `accelerate launch`; --help lists every argument:
 

@@ -16,7 +16,7 @@ from specc.verify.environment import Environment, in_proportion
 from specc.verify.script import Script
 from specc.verify.verdict import sizes_of
 
-SAMPLED_RESPONSES = 200_000
+SAMPLED_RESPONSES = 100_000
 
 
 @dataclass(frozen=True)

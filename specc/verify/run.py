@@ -17,7 +17,7 @@ from specc.verify.variance import Variance, measure
 from specc.verify.verdict import KINDS, Judged, allowed, explains, find_weight, judge, sizes_of
 from specc.weights import Weight
 
-DRAWN = 20
+DRAWN = 12
 """environments that Hypothesis draws for each class of rewards, beside the fixed ones"""
 
 ORDER = 4
