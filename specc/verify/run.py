@@ -13,6 +13,7 @@ from specc.verify.environment import Environment
 from specc.verify.laws import LawResult, check_laws
 from specc.verify.penalty import Penalty, judge_penalty
 from specc.verify.script import Script
+from specc.verify.strategies import search, simplest
 from specc.verify.variance import Variance, measure
 from specc.verify.verdict import KINDS, Judged, allowed, explains, find_weight, judge, sizes_of
 from specc.weights import Weight
@@ -145,8 +146,6 @@ def judge_drawn(
     script: Script, kind: str, size: int, weight: Weight | None, seed: int
 ) -> tuple[Judged, Counterexample | None]:
     """The verdict on the fixed environments, held against environments that Hypothesis draws besides."""
-    from specc.verify.strategies import search
-
     judged = judge(script, kind, size, weight=weight)
     hp = script.with_numbers(kl_coefficient=0.0)
     k, _ = sizes_of(script, size)
@@ -170,8 +169,6 @@ def counterexample(
     script: Script, judged: dict[str, Judged], overall: str, size: int, seed: int
 ) -> Counterexample | None:
     """What refutes the next stronger statement than the verdict, and so every claim that is too strong."""
-    from specc.verify.strategies import search, simplest
-
     hp = script.with_numbers(kl_coefficient=0.0)
     _, smallest = sizes_of(script, size)
     sizes = range(max(smallest, min(size, 2)), min(size, 4) + 1)
