@@ -280,7 +280,8 @@ def verify(specs: tuple[str, ...], as_json: bool, group_size: int | None, seed: 
         from specc.verify.run import verify as verify_script
         from specc.verify.script import load_script, read_script
     except ModuleNotFoundError as error:
-        raise click.ClickException(f"specc verify needs {error.name}; run: pip install 'specc[verify]'") from None
+        package = (error.name or "").partition(".")[0]
+        raise click.ClickException(f"specc verify needs {package}; run: pip install 'specc[verify]'") from None
     console, read, results = report.console(), [], []
     for name in specs:  # all of them before the first is verified, so that what is wrong with any is said at once
         if name in scripts:
