@@ -210,7 +210,7 @@ def test_a_gradient_that_is_not_a_number_is_biased(tmp_path: Path) -> None:
     std = "returns_BG.std(1, keepdim=True)"
     line = f"advantages_BG = (returns_BG - returns_BG.mean(1, keepdim=True)) / {std}"
     found = verified(edited(tmp_path, line))
-    assert (found["rewards"]["binary"]["verdict"], found["claim_refuted"]) == ("biased", True)
+    assert found["claim_refuted"] and {each["verdict"] for each in found["rewards"].values()} == {"biased"}
 
 
 def test_large_batches_are_judged_at_the_group_size_that_is_asked_for(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def judge_drawn(
         refuted = Counterexample(statement, kind, k, world)
         weaker = VERDICTS[VERDICTS.index(statement) + 1 :]
         kept = next((v for v in weaker if v == "biased" or allowed(v, script, world, k, hp)), "biased")
-        judged = replace(judged, verdict=kept, exact=kept == "biased")
+        judged = replace(judged, verdict=kept, exact=kept in ("proportional", "biased"))
     drawn = 0 if judged.verdict == "biased" and refuted is None else DRAWN
     return replace(judged, environments=judged.environments + drawn), refuted
 

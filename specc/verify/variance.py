@@ -111,8 +111,8 @@ def sweep_of(script: Script, size: int) -> list[float]:
 
 def closed_form(script: Script, worlds: list[Environment], size: int, traces: list[float]) -> str | None:
     """The formula for one prompt that gives these traces, up to one constant factor, on all the environments."""
-    for text, formula in forms(script).items():
-        if "k-1" in text.replace(" ", "") and size < 2:
+    for text, (least, formula) in forms(script).items():
+        if size < least:
             continue
         ratios = [trace / formula(world.tables, size) for world, trace in zip(worlds, traces, strict=True)]
         if len(constants := distinct(ratios)) == 1:
@@ -121,8 +121,8 @@ def closed_form(script: Script, worlds: list[Environment], size: int, traces: li
     return None
 
 
-def forms(script: Script) -> dict[str, Callable[[Tables, int], float]]:
-    """tr Cov(g) of one prompt, with G = grad E[R], T = E|s|^2, s = grad log pi(y), A2 = E[(R - mu)^2 |s|^2]."""
+def forms(script: Script) -> dict[str, tuple[int, Callable[[Tables, int], float]]]:
+    """tr Cov(g) of one prompt, each from which k on, with G = grad E[R], T = E|s|^2, s = grad log pi(y), A2 = E[(R - mu)^2 |s|^2]."""
     b = script.number("baseline_value", 0.0)
 
     def constant(tables: Tables, k: int) -> float:
@@ -136,8 +136,8 @@ def forms(script: Script) -> dict[str, Callable[[Tables, int], float]]:
 
     shift = f"(R - {b:g})^2" if b else "R^2"
     return {
-        f"(E[{shift} |s|^2] - |G|^2) / k": constant,
-        "A2/k - (k - 2)|G|^2 / (k(k - 1)) + sigma^2 T / (k(k - 1))": leave_one_out,
+        f"(E[{shift} |s|^2] - |G|^2) / k": (1, constant),
+        "A2/k - (k - 2)|G|^2 / (k(k - 1)) + sigma^2 T / (k(k - 1))": (2, leave_one_out),
     }
 
 
