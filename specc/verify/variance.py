@@ -122,7 +122,10 @@ def closed_form(script: Script, worlds: list[Environment], size: int, traces: li
 
 
 def forms(script: Script) -> dict[str, tuple[int, Callable[[Tables, int], float]]]:
-    """tr Cov(g) of one prompt, each from which k on, with G = grad E[R], T = E|s|^2, s = grad log pi(y), A2 = E[(R - mu)^2 |s|^2]."""
+    """tr Cov(g) of one prompt: its formula, the least k that it is for, and its value.
+
+    G = grad E[R], T = E|s|^2, s = grad log pi(y), A2 = E[(R - mu)^2 |s|^2].
+    """
     b = script.number("baseline_value", 0.0)
 
     def constant(tables: Tables, k: int) -> float:
