@@ -97,7 +97,7 @@ class Derived:
 
 def derive(spec: Spec) -> Derived:
     """The verdict on a spec, composed from its answers' effects."""
-    parts = [*(effect for answer in spec.answers.values() for effect in answer.effects(spec)), *spec.sampling.effects()]
+    parts = effects_of(spec)
     size = spec.sampling.group_size
     binary, real = weakest(part.binary for part in parts), weakest(part.real for part in parts)
     c = product([part.value(size) for part in parts])
@@ -126,6 +126,14 @@ def derive(spec: Spec) -> Derived:
     )
 
 
+def effects_of(spec: Spec) -> list[Effect]:
+    """What every part does to E[g]. A selection is judged together with the baseline and a prompt's own divisor."""
+    together = {"baseline", "normalization"} if spec.normalization.rescales_prompts else {"baseline"}
+    merged = together if spec.sampling.selects and not spec.sampling.vanishes(spec) else set()
+    found = [e for word, answer in spec.answers.items() if word not in merged for e in answer.effects(spec)]
+    return [*found, *spec.sampling.effects(spec)]
+
+
 def towards(slope: Callable[[float], float], verdict: str, weight: Weight | None, *, exact: bool) -> str:
     """The verdict for 0/1 rewards against another target, where a prompt weighs w / slope, from that against E[R]."""
     if verdict == "biased":
@@ -144,7 +152,7 @@ def product(values: list[Number | None]) -> Number | None:
 
 def weight_of(spec: Spec) -> Weight | None:
     """w(p) at the spec's own group size, where it depends on counts alone."""
-    differences = spec.normalization.on_counts(spec)
+    differences = spec.sampling.differences(spec) if spec.sampling.selects else spec.normalization.on_counts(spec)
     scaling = list(spec.objective.effects(spec))
     if not spec.normalization.rescales_prompts:
         scaling += spec.normalization.effects(spec)
@@ -156,7 +164,7 @@ def weight_of(spec: Spec) -> Weight | None:
 
 def variance_of(spec: Spec) -> str:
     """The closed form of tr Cov(g) for one prompt, of an estimator that is its baseline and nothing else."""
-    parts = [*spec.normalization.effects(spec), *spec.sampling.effects()]
+    parts = [*spec.normalization.effects(spec), *spec.sampling.effects(spec)]
     touched = parts or not spec.normalization.leaves_as_is or spec.kl.in_reward or spec.kl.in_loss
     if touched or spec.objective.adds_terms or spec.objective.weighting != "exact" or not spec.baseline.variance:
         return ""

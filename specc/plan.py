@@ -21,11 +21,10 @@ class Plan:
 
     @cached_property
     def fragments(self) -> dict[str, list[Fragment]]:
-        """The fragments of each question, in the order of the script."""
-        return {
-            question: [read_fragment(question, name) for name in answer.fragments()]
-            for question, answer in self.spec.answers.items()
-        }
+        """The fragments of each question, and of the sampling, in the order of the script."""
+        chosen = {question: answer.fragments() for question, answer in self.spec.answers.items()}
+        chosen["sampling"] = self.spec.sampling.fragments()
+        return {folder: [read_fragment(folder, name) for name in names] for folder, names in chosen.items()}
 
     @cached_property
     def functions(self) -> dict[str, tuple[str, Function]]:
@@ -55,17 +54,17 @@ class Plan:
             question: {
                 name for q, function in self.functions.values() if q == question for name in function.keyword_only
             }
-            for question in QUESTIONS
+            for question in self.fragments
         }
         return {
-            question: {p.field: p for p in answer.parameters() if p.field in taken[question]}
-            for question, answer in self.spec.answers.items()
+            question: {p.field: p for p in parameters if p.field in taken[question]}
+            for question, parameters in self.spec.algorithm_parameters().items()
         }
 
     @property
     def parameters(self) -> list[Parameter]:
         """The numbers that become arguments of the script, in the order of the questions, and those of the sampling."""
-        of_answers = [p for parameters in self.question_parameters.values() for p in parameters.values()]
+        of_answers = [p for question in QUESTIONS for p in self.question_parameters[question].values()]
         return of_answers + list(self.spec.sampling.parameters())
 
     def findings(self) -> Iterator[Finding]:
@@ -142,6 +141,32 @@ class Plan:
         """The functions that the raw score goes through."""
         return [name for fragment in self.fragments["reward"][1:] for name in fragment.functions]
 
+    # the selection
+
+    @property
+    def selects(self) -> bool:
+        return self.spec.sampling.selects
+
+    @property
+    def select_first(self) -> bool:
+        """Whether responses are selected before advantages are made, which then see nothing else."""
+        return self.spec.sampling.of_kept
+
+    @property
+    def select(self) -> str:
+        """The function of the interface that selects."""
+        return "select" if self.select_first else "select_after"
+
+    @property
+    def resamples(self) -> bool:
+        """Whether other prompts take the place of those that are dropped."""
+        return bool(self.spec.sampling.resample)
+
+    @property
+    def constant_return(self) -> bool:
+        """Whether every response's return is the same."""
+        return not self.spec.objective.uses_return
+
     @property
     def greedy(self) -> bool:
         return self.takes("greedy_rewards_B")
@@ -217,6 +242,8 @@ class Plan:
             f"generate {self.spec.sampling.group_size} response(s) a prompt": True,
             "generate one greedy response a prompt": self.greedy,
             "score the responses with the reward model": bool(self.spec.reward.models),
+            f"keep {self.spec.sampling.describe()}"
+            + ", and sample other prompts in place of the rest" * self.resamples: self.selects,
             "forward pass of the policy over the samples, for their log-probs": self.old_pass == "always"
             or (bool(self.old_pass) and reused),
             "forward pass of the reference over the samples": self.reference,

@@ -20,6 +20,7 @@ SECTIONS = (
     "running",
     "data",
     "rollouts",
+    "selection",
     "logprobs",
     "updates",
     "arguments",
@@ -32,6 +33,7 @@ SECTIONS = (
 INTERFACE = (
     "Rollouts",
     "select",
+    "select_after",
     "transform_rewards",
     "compute_advantages",
     "update_state",
@@ -60,6 +62,7 @@ def render(plan: Plan, origin: str, digest: str) -> str:
         arguments=arguments(plan, sections["arguments"]),
         section=lambda name: sections[name].code,
         body=lambda question: body(plan, question),
+        selection="\n\n\n".join(fragment.code for fragment in plan.fragments["sampling"]),
         call=lambda name, **bindings: call(plan, name, bindings),
     )
     return prune(text)
@@ -146,7 +149,8 @@ def replace_default(line: str, value: Any) -> str:
 
 
 def prune(script: str) -> str:
-    """The script without the functions, classes and constants that nothing in it reaches from main or the interface."""
+    """The script without the arguments that nothing in it reads, and without the functions, classes and constants that
+    nothing in it reaches from main or the interface."""
     tree = ast.parse(script)
     definitions: dict[str, ast.stmt] = {}
     used: list[str] = []
@@ -164,6 +168,10 @@ def prune(script: str) -> str:
             reached.add(name)
             todo += [other for other in names_in(definitions[name]) if other in definitions]
     lines = script.splitlines(keepends=True)
+    read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in getattr(definitions["Args"], "body", []):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id not in read:
+            lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or node.lineno) - node.lineno + 1)
     for name, node in definitions.items():
         if name not in reached:
             decorators = getattr(node, "decorator_list", [])

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from specc.answers import QUESTIONS
-from specc.answers.base import Answer, Block, Effect, Finding, Parameter, union_of
+from specc.answers.base import Answer, Block, Finding, Parameter, union_of
 from specc.answers.baseline import Baseline
 from specc.answers.kl import KL
 from specc.answers.normalization import Normalization
 from specc.answers.objective import PolicyGradient
 from specc.answers.reward import Reward
+from specc.sampling import Sampling
 
 if TYPE_CHECKING:
     AnyReward = Reward
@@ -33,36 +34,6 @@ def is_name(name: str) -> str:
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
         raise ValueError("a name is a Python identifier: ASCII letters, digits and _, not starting with a digit")
     return name
-
-
-class Sampling(Block):
-    """Which responses enter the estimator, and how often each is used."""
-
-    group_size: Annotated[int, Field(ge=1)] = 1
-    """responses sampled for each prompt (G)"""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
-    """temperature of the policy, when sampling and when scoring"""
-    epochs: Annotated[int, Field(ge=1)] = 1
-    """passes over each batch of responses"""
-    minibatches: Annotated[int, Field(ge=1)] = 1
-    """optimizer steps in each pass; the loss is averaged over each minibatch"""
-    mask_truncated: bool = False
-    """leave responses that did not end out of the loss"""
-
-    @property
-    def updates_per_batch(self) -> int:
-        return self.epochs * self.minibatches
-
-    def effects(self) -> Iterator[Effect]:
-        """What it does to E[g]."""
-        if self.mask_truncated:
-            why = "responses that did not end give no gradient"
-            yield Effect("sampling.mask_truncated", "biased", "biased", why)
-
-    @property
-    def weighting(self) -> str:
-        """What it does to a KL penalty."""
-        return "biased" if self.mask_truncated else "exact"
 
 
 class Defaults(Block):
@@ -141,6 +112,23 @@ class Spec(Block):
         """What the answers say of each other: contradictions, and warnings."""
         for answer in self.answers.values():
             yield from answer.check(self)
+        yield from self.sampling.check(self)
+
+    def advantages_on_counts(self, correct: int, wrong: int, baseline: float | None) -> tuple[float, float] | None:
+        """The advantages of a wrong and of a correct response in a group of so many, with 0/1 rewards; 0 for none.
+
+        `baseline` is a number that takes the baseline's place. None where they are not a matter of counts.
+        """
+        size, advantages = correct + wrong, [0.0, 0.0]
+        for reward, there in enumerate((wrong, correct)):
+            if there:
+                own = self.baseline.on_counts(reward, correct, size) if baseline is None else baseline
+                if own is None:
+                    return None
+                advantages[reward] = self.objective.return_on_counts(reward) - own
+        gap = advantages[1] - advantages[0] if correct and wrong else 0.0
+        divisor = self.normalization.divisor_on_counts(gap, correct, size)
+        return None if divisor is None else (advantages[0] / divisor, advantages[1] / divisor)
 
     def algorithm_parameters(self) -> dict[str, list[Parameter]]:
         """The numbers of the spec by question, and those of `sampling`."""

@@ -23,6 +23,10 @@ class Baseline(Answer):
 
     reads_returns: ClassVar[bool] = True
     """whether it is computed from the returns of this batch"""
+    leaves_as_is: ClassVar[bool] = False
+    """whether the advantage is the return"""
+    reads_past: ClassVar[bool] = False
+    """whether it is computed from the returns of past batches"""
     one_number: ClassVar[bool] = False
     """whether it is the same for every response of the batch"""
     variance: ClassVar[str] = ""
@@ -66,6 +70,7 @@ class NoBaseline(Baseline):
     """No baseline: the advantage is the return (Williams 1992)."""
 
     reads_returns: ClassVar[bool] = False
+    leaves_as_is: ClassVar[bool] = True
 
     variance: ClassVar[str] = "V_0/k"
 
@@ -109,6 +114,7 @@ class MovingAverage(Baseline):
     """A moving average of the mean returns of past batches; 0 in the first step."""
 
     reads_returns: ClassVar[bool] = False
+    reads_past: ClassVar[bool] = True
     one_number: ClassVar[bool] = True
 
     source: Literal["moving_average"] = "moving_average"
@@ -122,14 +128,14 @@ class GroupBaseline(Baseline):
     min_group_size: ClassVar[int] = 2
 
     def check(self, spec: Spec) -> Iterator[Finding]:
-        if spec.sampling.group_size < 2:
+        if spec.sampling.size < 2:
             yield Finding(
                 "group-of-one",
                 self.at(),
-                f"{self.name} needs at least 2 responses a prompt; sampling.group_size is {spec.sampling.group_size}",
+                f"{self.name} needs at least 2 responses a prompt, and {spec.sampling.why_one}",
                 "the baseline comes from the responses to the same prompt; one response has nothing to compare with, "
                 "and every advantage would be 0 or undefined",
-                "sampling: {group_size: 4}",
+                spec.sampling.more_than_one,
             )
 
 
@@ -168,7 +174,7 @@ class LeaveOneOut(GroupBaseline):
         return "1"
 
     def on_counts(self, reward: int, correct: int, size: int) -> float | None:
-        return (correct - reward) / (size - 1)
+        return (correct - reward) / (size - 1) if size > 1 else float(reward)  # alone, it has no advantage
 
 
 class LengthWeighted(GroupBaseline):

@@ -45,6 +45,15 @@ class Normalization(Answer):
         of an answer without a rule of its own."""
         return "biased"
 
+    def keeps_zero(self, spec: Spec) -> bool:
+        """Whether an advantage of 0 stays 0."""
+        return True
+
+    def divisor_on_counts(self, gap: float, correct: int, size: int) -> float | None:
+        """What a prompt's advantages are divided by, where 0/1 rewards decide it, `gap` being between the two of them:
+        1 but for what scales all prompts alike. None where it is not a matter of counts."""
+        return 1.0
+
     def on_counts(self, spec: Spec) -> tuple[Number, ...] | None:
         """d_j = a(j + 1, 1) - a(j, 0), j = 0..k-1, where a(K, r) is the advantage of a response with 0/1 reward r in a
         group with K correct ones, before what scales all prompts alike. None where it depends on more than K and r."""
@@ -161,36 +170,25 @@ class Group(Statistic):
         return ("proportional", differences[0] / (1 - share)) if weight.constant else ("reweighted", None)
 
     def on_counts(self, spec: Spec) -> tuple[float, ...] | None:
-        k = spec.sampling.group_size
+        return spec.sampling.differences(spec)
+
+    def divisor_on_counts(self, gap: float, correct: int, size: int) -> float | None:
         if self.over_tokens:
             return None
-        found: dict[tuple[int, int], float] = {}
-        for correct in range(k + 1):
-            present = [reward for reward, count in ((0, k - correct), (1, correct)) if count]
-            baselines = [spec.baseline.on_counts(reward, correct, k) for reward in present]
-            advantages = [r - b for r, b in zip(present, baselines, strict=True) if b is not None]
-            if None in baselines:
-                return None
-            divisor = self.divisor_of(advantages[-1] - advantages[0], correct, k)
-            found |= {(correct, reward): a / divisor for reward, a in zip(present, advantages, strict=True)}
-        return tuple(found[j + 1, 1] - found[j, 0] for j in range(k))
-
-    def divisor_of(self, gap: float, correct: int, size: int) -> float:
-        """What a group with `correct` right responses is divided by, whose two advantages are `gap` apart."""
         if self.divisor == "mean":
-            return correct / size + self.epsilon or 1.0
-        squares = gap**2 * correct * (size - correct) / size  # the sum of squared deviations
+            return (correct / size if size else 0.0) + self.epsilon or 1.0
+        squares = gap**2 * correct * (size - correct) / max(size, 1)  # the sum of squared deviations
         return math.sqrt(squares / (size - self.ddof)) + self.epsilon if squares > 0 else 1.0
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         yield from super().check(spec)
-        if spec.sampling.group_size < 2:
+        if spec.sampling.size < 2:
             yield Finding(
                 "group-of-one",
                 self.at(),
-                f"a group needs at least 2 responses a prompt, and sampling.group_size is {spec.sampling.group_size}",
+                f"a group needs at least 2 responses a prompt, and {spec.sampling.why_one}",
                 "the statistic is taken over the responses to the same prompt; one response has no spread",
-                "sampling: {group_size: 4}, or scope: batch",
+                f"{spec.sampling.more_than_one}, or scope: batch",
             )
 
 
@@ -224,6 +222,10 @@ class Batch(Statistic):
                 real, why = "biased", f"{why}; a mean below 0, of other than 0/1 rewards, turns the gradient round"
             yield Effect(self.question, "asymptotic", real, why, f"1/({self.divisor} of the batch)")
 
+    def keeps_zero(self, spec: Spec) -> bool:
+        """The mean of the batch is 0 where every group's is."""
+        return not self.centred or (not self.over_tokens and spec.baseline.column(spec.sampling.group_size) == "1")
+
     def weighting_of_kl(self, spec: Spec, after_baseline: bool) -> str:
         lengths = not after_baseline and spec.baseline.column(spec.sampling.group_size) not in ("0", "1")
         return "asymptotic" if self.divides or (self.centred and (self.over_tokens or lengths)) else "exact"
@@ -256,6 +258,9 @@ class Running(Statistic):
         if self.divides:
             why = "the std of the past steps is a constant in this one"
             yield Effect(self.question, "proportional", "proportional", why, "1/(std of the past steps)")
+
+    def keeps_zero(self, spec: Spec) -> bool:
+        return not self.centred
 
     def weighting_of_kl(self, spec: Spec, after_baseline: bool) -> str:
         return "exact"

@@ -11,6 +11,8 @@ from pydantic import Field
 from specc.answers.base import Answer, Block, Effect, Finding
 
 if TYPE_CHECKING:
+    from specc.answers.baseline import Baseline
+    from specc.answers.normalization import Normalization
     from specc.spec import Spec
 
 Positive = Annotated[float, Field(gt=0)]
@@ -56,6 +58,13 @@ class Objective(Answer):
 
     question: ClassVar[str] = "objective"
     discriminator: ClassVar[str] = "quantity"
+
+    uses_return: ClassVar[bool] = True
+    """whether the reward is in it, beside deciding which responses are kept"""
+
+    def return_on_counts(self, reward: int) -> float:
+        """The return of a response with this 0/1 reward, without a KL."""
+        return float(reward)
 
     @property
     def weighting(self) -> str:
@@ -256,4 +265,54 @@ class TokenAdvantage(PolicyGradient):
                 "nothing in this spec rewards single tokens: there is no KL per token in the reward",
                 "quantity: sequence_advantage says the same and is easier to read",
                 warning=True,
+            )
+
+
+class Likelihood(PolicyGradient):
+    """The log-likelihood of the responses that are kept, as in fine-tuning on them (RAFT, arXiv:2304.06767)."""
+
+    token_level: ClassVar[bool] = False
+    uses_return: ClassVar[bool] = False
+
+    quantity: Literal["likelihood"] = "likelihood"
+    ratio: Literal["none"] = "none"
+    """none: every response that is kept counts the same"""
+    clip: None = None
+    """none, as there is no ratio"""
+    detached_clip: None = None
+    """none, as there is no ratio"""
+    soft_gate: None = None
+    """none, as there is no ratio"""
+
+    def return_on_counts(self, reward: int) -> float:
+        return 1.0
+
+    def check(self, spec: Spec) -> Iterator[Finding]:
+        yield from super().check(spec)
+        if not spec.sampling.selects:
+            yield Finding(
+                "likelihood-of-all",
+                self.at(),
+                "likelihood needs a selection, and sampling keeps all responses",
+                "the gradient of the log-likelihood of the policy's own samples is 0 in expectation, so nothing would "
+                "be learned: the reward acts only through which responses are kept",
+                "sampling: {group_size: 4, keep: best}",
+            )
+        answers: tuple[Baseline | Normalization, ...] = (spec.baseline, spec.normalization)
+        for answer in answers:
+            if not answer.leaves_as_is:
+                yield Finding(
+                    "likelihood-without-advantage",
+                    answer.at(),
+                    f"{answer.question}: {answer.name} has no effect with objective.quantity: likelihood",
+                    "every response that is kept counts the same, so there is no advantage to make or to divide",
+                    f"{answer.question}: none, or quantity: sequence_advantage",
+                )
+        if spec.kl.in_reward:
+            yield Finding(
+                "likelihood-without-advantage",
+                spec.kl.at(),
+                "KL in the reward has no effect with objective.quantity: likelihood",
+                "the reward acts only through which responses are kept, which is decided by the score alone",
+                "placement: loss",
             )

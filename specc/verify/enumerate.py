@@ -194,17 +194,23 @@ class Context:
                 given = given | {"mask_BGT": module.drop_truncated(given["mask_BGT"], ended)}
             chosen = torch.arange(given["rewards_BG"].shape[1]).expand(given["rewards_BG"].shape)
             if self.script.has("select"):
-                kept, chosen = module.select(given["rewards_BG"], hp)
+                prompts, chosen = module.select(given["rewards_BG"], hp)
                 given = {name: taken(value, chosen) for name, value in given.items()}
-                given["rewards_BG"] = given["rewards_BG"].masked_fill(~kept[:, None], torch.nan)
-                given["mask_BGT"] = given["mask_BGT"] & kept[:, None, None]
+                kept = prompts[:, None] & (chosen >= 0)
+                given["rewards_BG"] = given["rewards_BG"].masked_fill(~kept, torch.nan)
+                given["mask_BGT"] = given["mask_BGT"] & kept[..., None]
             rollouts = module.Rollouts(**given, greedy_rewards_B=greedy, state=state)
             advantages = module.compute_advantages(rollouts, hp)
+            if self.script.has("select_after"):
+                prompts, responses = module.select_after(given["rewards_BG"], hp)
+                kept = prompts[:, None] & (responses[..., None] == chosen[:, None]).any(1)
+                given = given | {"mask_BGT": given["mask_BGT"] & kept[..., None]}
+                advantages = advantages.masked_fill(~given["mask_BGT"], 0.0)
             weights = module.aggregation_weights(given["mask_BGT"], hp)
             old, ref, mask = (given[name] for name in ("old_logprobs_BGT", "ref_logprobs_BGT", "mask_BGT"))
             rows = [x.flatten(0, 1) for x in (taken(logprobs, chosen), old, ref, advantages, weights, mask)]
             extra = {name: torch.zeros_like(rows[0]) for name in self.script.loss_inputs}
-            spots = chosen[..., None].expand(advantages.shape)
+            spots = chosen.clamp(min=0)[..., None].expand(advantages.shape)
             return -module.policy_loss(*rows, hp, **extra), torch.zeros_like(logprobs).scatter_add(1, spots, advantages)
 
         # The batches are independent lanes, so the gradient of the sum of their losses is each one's own. This is
@@ -253,6 +259,6 @@ def past_state(script: Script) -> dict[str, Tensor]:
 
 
 def taken(table: Tensor, chosen: Tensor) -> Tensor:
-    """The chosen responses of each prompt: [B, G, ...], [B, M] -> [B, M, ...]."""
-    spots = chosen.view(*chosen.shape, *[1] * (table.ndim - 2)).expand(*chosen.shape, *table.shape[2:])
+    """The chosen responses of each prompt: [B, G, ...], [B, M] -> [B, M, ...]; any of them where the choice is -1."""
+    spots = chosen.clamp(min=0).view(*chosen.shape, *[1] * (table.ndim - 2)).expand(*chosen.shape, *table.shape[2:])
     return table.gather(1, spots)

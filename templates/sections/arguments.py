@@ -26,6 +26,7 @@ class Args:
     temperature: Annotated[float, "> 0"] = arg(1.0, "temperature of the policy, when sampling and when scoring")
     epochs: Annotated[int, ">= 1"] = arg(1, "passes over each batch of responses")
     minibatches: Annotated[int, ">= 1"] = arg(1, "optimizer steps in each pass")
+    max_sampling_rounds: Annotated[int, ">= 1"] = arg(10, "batches of prompts that a step may sample to fill its own")
     # the training
     steps: Annotated[int, ">= 1"] = arg(500, "steps, each with new responses to --prompts_per_step prompts")
     prompts_per_step: Annotated[int, ">= 1"] = arg(32, "prompts in a step's batch, over all processes (B)")
