@@ -147,7 +147,10 @@ class Sampling(Block):
     def weights(self, spec: Spec) -> list[Weight]:
         """w(p) of what is kept: one, or those under a baseline of 0 and of 1 where it is a number in between."""
         numbers: list[float | None] = [None]
-        if spec.baseline.on_counts(1, 1, max(self.size, 2)) is None:
+        one_number = spec.baseline.one_number or spec.baseline.leaves_as_is
+        if spec.normalization.centred and one_number:  # which together are a mean of rewards
+            numbers = [0.0, 1.0]
+        elif spec.baseline.on_counts(1, 1, max(self.size, 2)) is None:
             numbers = [0.0, 1.0] if spec.baseline.same_in_group else []
         differences = [self.differences(spec, number) for number in numbers]
         return [Weight((d,)) for d in differences if d is not None]

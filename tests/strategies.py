@@ -56,6 +56,8 @@ def value_of(annotation: Any, info: FieldInfo) -> st.SearchStrategy[Any]:
         return st.one_of(*[st.none()] * 2 * (NoneType in options), *present)
     if hasattr(annotation, "__metadata__"):
         return value_of(options[0], info)
+    if annotation is NoneType:
+        return st.none()
     if annotation is bool:
         return st.booleans()
     if annotation in (int, float):
@@ -91,6 +93,10 @@ def specs(draw: st.DrawFn) -> Spec:
     data: dict[str, Any] = {"name": "drawn", **{question: draw(answers(question)) for question in QUESTIONS}}
     data["sampling"] = {"group_size": draw(st.sampled_from(GROUP_SIZES)), "mask_truncated": draw(st.booleans())}
     data["sampling"]["minibatches"] = draw(st.integers(1, 2))
+    for name in ("keep", "resample", "advantages_over"):
+        if draw(st.booleans()):
+            data["sampling"][name] = draw(value_of(Sampling.model_fields[name].annotation, Sampling.model_fields[name]))
+    data["sampling"] = {name: value for name, value in data["sampling"].items() if value is not None}
     assert set(data["sampling"]) <= set(Sampling.model_fields)
     spec = Spec.model_validate(data)
     while errors := [finding for finding in findings_of(spec) if not finding.warning]:
@@ -134,6 +140,8 @@ def choices(annotation: Any, info: FieldInfo, share: float) -> list[Any]:
         return [c for option in options for c in ([None] if option is NoneType else choices(option, info, share))]
     if hasattr(annotation, "__metadata__"):
         return choices(options[0], info, share)
+    if annotation is NoneType:
+        return [None]
     if annotation is bool:
         return [False, True]
     if annotation in (int, float):

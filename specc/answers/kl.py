@@ -23,6 +23,11 @@ class KL(Answer):
     in_reward: ClassVar[bool] = False
     in_loss: ClassVar[bool] = False
 
+    @property
+    def flat_at_reference(self) -> bool:
+        """Whether its term of the loss has no gradient where the policy is the reference, whatever the samples."""
+        return True
+
     def effects(self, spec: Spec) -> Iterator[Effect]:
         """None: the KL part of E[g] is judged apart, by `penalty`."""
         yield from ()
@@ -30,6 +35,10 @@ class KL(Answer):
     def penalty(self, spec: Spec) -> Penalty | None:
         """What the KL part of E[g] is; None where there is none. An answer without a rule of its own has some other."""
         return Penalty(self.question, "other", "", f"nothing is known about {self.name}")
+
+
+OF_KEPT = "the KL of the responses that are kept alone, which are not samples of the policy"
+"""what a KL penalty is under a selection"""
 
 
 def worst_weighting(*weightings: str) -> str:
@@ -118,6 +127,8 @@ class RewardKL(PenaltyKL):
         if spec.normalization.rescales_prompts:
             why = "the division by each prompt's own statistic rescales the coefficient for every prompt"
             return Penalty(self.question, "rescaled", "", why)
+        if spec.sampling.selects:
+            return Penalty(self.question, "other", "", OF_KEPT)
         if self.estimator != "k1":
             why = f"{self.estimator} as a reward is not the KL penalty: only k1 has the gradient of KL(pi || ref) there"
             return Penalty(self.question, "other", "", why)
@@ -146,6 +157,10 @@ class LossKL(PenaltyKL):
         ("k3", "token"): ("forward", "the gradient of KL(ref || pi) at each visited prefix"),
         ("k3", "sequence"): ("forward", "the gradient of KL(ref || pi) of whole responses"),
     }
+
+    @property
+    def flat_at_reference(self) -> bool:
+        return self.estimator != "k1"
 
     def describe(self) -> str:
         return f"{self.estimator} per {self.unit}, in the loss"
@@ -179,6 +194,8 @@ class LossKL(PenaltyKL):
     def penalty(self, spec: Spec) -> Penalty | None:
         """On samples of the policy: grad k1 is 0 in expectation, grad k2 is k1 grad log pi, and grad k3 is
         -(ref / pi - 1) grad log pi, whose expectation is grad KL(ref || pi)."""
+        if spec.sampling.selects:
+            return Penalty(self.question, "other", "", OF_KEPT)
         weighting = worst_weighting(spec.objective.weighting, spec.sampling.weighting)
         kind, reason = self.MEANS[self.estimator, self.unit]
         return Penalty(self.question, kind, weighting, reason)

@@ -32,6 +32,11 @@ class Normalization(Answer):
         return False
 
     @property
+    def centred(self) -> bool:
+        """Whether a mean is taken away."""
+        return False
+
+    @property
     def over_tokens(self) -> bool:
         return False
 

@@ -172,7 +172,11 @@ class Context:
 
     def slopes(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """- d loss / d log pi of every token, and the advantages, on many batches: [n, B, G] -> twice [n, B, G, T]."""
-        tables, module, hp = self.environment.tables, self.script.module, self.hp
+        tables, module, hp = (
+            self.environment.tables,
+            self.script.module,
+            self.script.for_groups(self.hp, index.shape[-1]),
+        )
         sampled = tables.old_logprobs if self.reused else tables.logprobs
         given = {
             "rewards_BG": self.rows(tables.rewards, index),

@@ -419,6 +419,42 @@ def order_does_not_exist(script: Script, batch: Batch) -> None:
     same(after, before, "with the prompts and the responses in another order")
 
 
+def select_of(script: Script) -> Callable[[Tensor, Any], tuple[Tensor, Tensor]]:
+    """What selects responses, before or after advantages are made."""
+    function: Callable[[Tensor, Any], tuple[Tensor, Tensor]] = (
+        script.module.select if script.has("select") else script.module.select_after
+    )
+    return function
+
+
+@law(4, "a selection does not see the order")
+def selection_does_not_see_the_order(script: Script, batch: Batch) -> None:
+    """It keeps the same rewards of a prompt's responses in any order, each at most once, and none that is missing where
+    there are others. Of equal rewards it may keep any."""
+    if not (script.has("select") or script.has("select_after")):
+        raise NotApplicable("it keeps all responses")
+    G, select = batch.rewards_BG.shape[1], select_of(script)
+
+    def kept(rewards_BG: Tensor) -> list[list[float]]:
+        prompts, chosen = select(rewards_BG, script.for_groups(script.hp, G))
+        need(prompts.shape == (len(rewards_BG),), f"select gives prompts of shape {list(prompts.shape)}")
+        found = []
+        for rewards, prompt, indices in zip(rewards_BG.tolist(), prompts.tolist(), chosen.tolist(), strict=True):
+            there = [index for index in indices if prompt and index >= 0]
+            need(len(set(there)) == len(there), "a response is kept twice")
+            values = [rewards[index] for index in there]
+            scored = sum(not math.isnan(reward) for reward in rewards)
+            known = sorted(value for value in values if not math.isnan(value))
+            need(len(known) in (len(values), scored), "an unscored response is kept in place of a scored one")
+            found.append(known)
+        return found
+
+    prompts = torch.arange(len(batch.rewards_BG)).flip(0)
+    for rewards_BG in (batch.rewards_BG, batch.rewards_BG.round()):
+        before, after = kept(rewards_BG), kept(rewards_BG[prompts].flip(1))
+        need(before == after[::-1], f"of rewards in another order it keeps {after[::-1]} and not {before}")
+
+
 @law(5, "on-policy means ratio one")
 def on_policy_means_ratio_one(script: Script, batch: Batch) -> None:
     """At the first update the gradient is weight times advantage for every ratio, and no token is clipped.
@@ -438,7 +474,7 @@ def on_policy_means_ratio_one(script: Script, batch: Batch) -> None:
     _, beside = loss_and_gradient(script, batch, torch.zeros_like(advantages), weights)
     if not kl_in_loss(script):
         zero(beside, "without a KL in the loss and with advantages of 0, the gradient")
-    elif script.plan and (penalty := script.plan.derived.penalty) and penalty.kind != "zero":
+    elif script.plan and script.plan.spec.kl.flat_at_reference:
         at_reference = batch._replace(ref_logprobs_BGT=batch.logprobs_BGT)
         _, none = loss_and_gradient(script, at_reference, torch.zeros_like(advantages), weights)
         zero(none, "with the reference for a policy and advantages of 0, the gradient")
@@ -598,8 +634,9 @@ def outcomes(script: Script, batch: Batch, hp: Any) -> Iterator[Tensor]:
         for place, value in enumerate(int(value) for value in near):
             lengths[-8 * (place + 1) :][:8] = torch.arange(value - 4, value + 4).clamp(min=0)
         yield module.transform_rewards(9 * batch.rewards_BG, lengths.view(shape) % 3 > 0, lengths.view(shape), hp)
-    if script.has("select"):
-        yield from module.select(batch.rewards_BG, hp)
+    if script.has("select") or script.has("select_after"):
+        wide = torch.linspace(-1, 2, 3 * int(max(script.number("max_variance", 1), 2)), dtype=torch.float64)
+        yield from select_of(script)(wide.square()[None], hp)
     state = past_state(module) if script.has("update_state") else {}
     for _ in range(2):
         rollouts = batch.rollouts(module, state=state)

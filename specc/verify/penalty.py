@@ -19,6 +19,9 @@ from specc.verify.environment import Environment, Tables, extreme, fixed, in_pro
 from specc.verify.script import Script
 from specc.verify.verdict import SAME, compare, sizes_of
 
+TIES = ((0.0, 1.0, 1.0, -1.0), (-2.0, 1.0, 1.0, 0.0))
+"""rewards of two prompts of which some are equal, so that groups of different responses may be dropped"""
+
 REFERENCES = ("full", "partial", "forward", "forward of responses")
 
 
@@ -53,7 +56,9 @@ def judge_penalty(script: Script, size: int) -> Penalty | None:
     k, _ = sizes_of(script, size)
     if rescales_each_prompt(script, k):
         return Penalty("rescaled", "", None)
-    kind = kind_on(script, level(), k, exact=True) or kind_on(script, level(), k, exact=False)
+    selects = script.has("select") or script.has("select_after")
+    world = level(TIES) if selects else level()
+    kind = kind_on(script, world, k, exact=True) or kind_on(script, world, k, exact=False)
     if kind is None:
         return Penalty("other", "", None)
     factors = [factor_on(script, world, k, kind, exact=True) for world in (*fixed("real")[:3], extreme("real"))]

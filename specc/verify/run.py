@@ -101,6 +101,8 @@ def verify(script: Script, size: int, seed: int = 0) -> Verified:
         script = replace(script, exchangeable=False)
     hp = script.with_numbers(kl_coefficient=0.0)
     weight = find_weight(script, size, hp) if script.exchangeable else None
+    if script.breaks_ties:  # which does not matter where equal rewards are equal responses, as for w(p)
+        script = replace(script, exchangeable=False)
     judged, found = {}, None
     for kind in KINDS:
         about = script if kind == "binary" else replace(script, target=None)  # other targets are of success rates

@@ -21,6 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from specc.answers import answers_to
 from specc.answers.base import VERDICTS
 from specc.answers.reward import Reward
@@ -58,6 +60,25 @@ class Script:
         """The arguments with other numbers; those that the script does not have are left out."""
         known = {field.name for field in dataclasses.fields(self.hp)}
         return dataclasses.replace(self.hp, **{name: value for name, value in changes.items() if name in known})
+
+    def for_groups(self, hp: Any, size: int) -> Any:
+        """The arguments for groups of another size: one that keeps so many responses or more keeps half of the group."""
+        if getattr(hp, "max_variance", 0) < size:
+            return hp
+        return dataclasses.replace(hp, max_variance=max(2, size // 2))
+
+    @cached_property
+    def breaks_ties(self) -> bool:
+        """Whether it keeps some of several responses with equal rewards, so that their order decides which."""
+        if not self.has("select") and not self.has("select_after"):
+            return False
+        select = getattr(self.module, "select", None) or self.module.select_after
+        for reward in (0.0, 1.0):
+            with self.running():
+                prompts, chosen = select(torch.full((1, 4), reward), self.for_groups(self.hp, 4))
+            if prompts.all() and len(set(chosen[chosen >= 0].tolist())) < 4:
+                return True
+        return False
 
     def has(self, function: str) -> bool:
         return hasattr(self.module, function)
