@@ -301,6 +301,7 @@ def kept(rewards_BG: Tensor, *, max_variance: int) -> tuple[Tensor, Tensor]:
     scored_BG, m = rewards_BG.isfinite(), min(max_variance, rewards_BG.shape[1])
     count_B1 = scored_BG.sum(1, keepdim=True)
     sorted_BG, order_BG = rewards_BG.masked_fill(~scored_BG, torch.inf).sort(dim=1, stable=True)
+    # The differences to the lowest are exact where rewards are close together.
     above_BG = (sorted_BG - sorted_BG[:, :1]).masked_fill(
         ~scored_BG.gather(1, order_BG), 0.0
     )  # exact where it is small

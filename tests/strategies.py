@@ -121,14 +121,20 @@ def without(data: dict[str, Any], loc: tuple[str | int, ...]) -> Spec | None:
     return None
 
 
-# Answers that go with every answer to the other questions.
-BESIDE = {
+# Answers that go with almost every answer to the other questions, and others for what does not go with these.
+BESIDE: dict[str, Any] = {
     "reward": {"source": "verifier"},
     "kl": {"placement": "none"},
     "baseline": {"source": "group_mean"},
     "normalization": {"scope": "none"},
     "objective": {"quantity": "sequence_advantage", "aggregation": "token_mean"},
+    "sampling": {"group_size": 4},
 }
+PLAIN: dict[str, Any] = {**BESIDE, "baseline": {"source": "none"}}
+CONTEXTS: list[dict[str, Any]] = [
+    BESIDE,
+    {**PLAIN, "sampling": {"group_size": 4, "keep": "best"}},
+]
 
 
 def choices(annotation: Any, info: FieldInfo, share: float) -> list[Any]:
@@ -178,13 +184,17 @@ def number_type(info: FieldInfo) -> bool:
 
 
 def every_spec(answer: type[Answer]) -> list[Spec]:
-    """Valid specs with every combination of the answer's choices, beside answers that go with all of them."""
+    """Valid specs with every combination of the answer's choices, each in the first context that it goes with."""
     found = []
     for data in every_block(answer):
-        given = {"name": "every", **BESIDE, answer.question: data, "sampling": {"group_size": 4}}
-        spec = Spec.model_validate(given)
-        if all(finding.warning for finding in findings_of(spec)):
-            found.append(spec)
+        for context in CONTEXTS:
+            try:
+                spec = Spec.model_validate({"name": "every", **context, answer.question: data})
+            except ValidationError:
+                continue
+            if all(finding.warning for finding in findings_of(spec)):
+                found.append(spec)
+                break
     return found
 
 

@@ -7,12 +7,12 @@ import importlib
 import subprocess
 from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from conftest import ROOT
 from ruff import find_ruff_bin
-from strategies import every_spec
+from strategies import choices, every_spec
 
 from specc.answers import QUESTIONS
 from specc.answers.base import Answer, Block, leaves
@@ -82,6 +82,7 @@ def test_every_fragment_is_reached_and_every_answer_has_its_own() -> None:
         for spec in specs_with(answer)
         for name in spec.answers[answer.question].fragments()
     }
+    reached |= {("sampling", name) for keep in KEPT for name in Sampling(keep=keep).fragments()}
     reached |= {("sections", name) for name in SECTIONS}
     assert reached == {(path.parent.name, path.stem) for path in FILES}
     for folder, name in reached:
@@ -162,13 +163,16 @@ PLAIN = {
 }
 
 
-def test_numbers_of_the_sampling_are_arguments() -> None:
-    spec = Spec.model_validate(
-        {"name": "plain", **PLAIN, "sampling": {"group_size": 5, "temperature": 0.5, "epochs": 2}}
-    )
-    found = own_arguments(Plan(spec))
+KEPT = choices(Sampling.model_fields["keep"].annotation, Sampling.model_fields["keep"], 0.5)
+
+
+@pytest.mark.parametrize("keep", KEPT, ids=str)
+def test_numbers_of_the_sampling_are_arguments(keep: Any) -> None:
+    sampling = {"group_size": 5, "temperature": 0.5, "epochs": 2, "keep": keep}
+    spec = Spec.model_validate({"name": "plain", **PLAIN, "sampling": sampling})
+    found, set_here = own_arguments(Plan(spec)), {p.argument: p.value for p in spec.sampling.parameters()}
     for name, kind in numbers_of(Sampling).items():
-        assert found[name] == (kind.__name__, getattr(spec.sampling, name))
+        assert found.get(name) == ((kind.__name__, set_here[name]) if name in set_here else None)
 
 
 def test_published_defaults_are_the_defaults() -> None:

@@ -62,7 +62,7 @@ class Script:
         return dataclasses.replace(self.hp, **{name: value for name, value in changes.items() if name in known})
 
     def for_groups(self, hp: Any, size: int) -> Any:
-        """The arguments for groups of another size: one that keeps so many responses or more keeps half of the group."""
+        """The arguments for groups of another size: a script that would keep all of the group keeps half of it."""
         if getattr(hp, "max_variance", 0) < size:
             return hp
         return dataclasses.replace(hp, max_variance=max(2, size // 2))
