@@ -58,6 +58,7 @@ def judge_penalty(script: Script, size: int) -> Penalty | None:
         return Penalty("rescaled", "", None)
     selects = script.has("select") or script.has("select_after")
     world = level(TIES) if selects else level()
+    world = world if script.exchangeable else world.only(0)  # sequences in place of multisets are too many for two
     kind = kind_on(script, world, k, exact=True) or kind_on(script, world, k, exact=False)
     if kind is None:
         return Penalty("other", "", None)
