@@ -166,7 +166,13 @@ def variance_of(spec: Spec) -> str:
     """The closed form of tr Cov(g) for one prompt, of an estimator that is its baseline and nothing else."""
     parts = [*spec.normalization.effects(spec), *spec.sampling.effects(spec)]
     touched = parts or not spec.normalization.leaves_as_is or spec.kl.in_reward or spec.kl.in_loss
-    if touched or spec.objective.adds_terms or spec.objective.weighting != "exact" or not spec.baseline.variance:
+    if (
+        touched
+        or spec.reward.credits_steps
+        or spec.objective.adds_terms
+        or spec.objective.weighting != "exact"
+        or not spec.baseline.variance
+    ):
         return ""
     scale = product([part.number for part in spec.objective.effects(spec)])
     return spec.baseline.variance if scale == 1 else f"({scale})^2 ({spec.baseline.variance})"

@@ -139,7 +139,28 @@ class Plan:
     @property
     def transforms(self) -> list[str]:
         """The functions that the raw score goes through."""
-        return [name for fragment in self.fragments["reward"][1:] for name in fragment.functions]
+        fragments = self.fragments["reward"][len(self.spec.reward.scorer_fragments) :]
+        return [name for fragment in fragments for name in fragment.functions]
+
+    @property
+    def scorer(self) -> str:
+        """The class that scores responses, or their steps."""
+        return "StepScorer" if self.scores_steps else "Scorer"
+
+    @property
+    def scores_steps(self) -> bool:
+        """Whether the scores are of steps, whose sum is a response's reward."""
+        return self.spec.reward.scores_steps
+
+    @property
+    def credits_steps(self) -> bool:
+        """Whether a token's return leaves out the steps that ended before it."""
+        return self.spec.reward.credits_steps
+
+    @property
+    def over_steps(self) -> bool:
+        """Whether step rewards are centred or normalized before they are added up."""
+        return self.spec.baseline.over_steps or self.spec.normalization.over_steps
 
     # the selection
 
@@ -226,7 +247,7 @@ class Plan:
     @property
     def frozen_models(self) -> dict[str, str]:
         """Models that are in memory and not trained: name -> where the script holds them."""
-        return ({"reference": "reference"} if self.reference else {}) | self.spec.reward.models
+        return ({"reference": "reference"} if self.reference else {}) | self.spec.reward.in_memory
 
     @property
     def models(self) -> list[str]:
@@ -241,7 +262,7 @@ class Plan:
         steps = {
             f"generate {self.spec.sampling.group_size} response(s) a prompt": True,
             "generate one greedy response a prompt": self.greedy,
-            "score the responses with the reward model": bool(self.spec.reward.models),
+            "score the responses with the reward model": bool(self.spec.reward.in_memory),
             f"keep {self.spec.sampling.describe()}"
             + ", and sample other prompts in place of the rest" * self.resamples: self.selects,
             "forward pass of the policy over the samples, for their log-probs": self.old_pass == "always"
@@ -258,4 +279,4 @@ class Plan:
 
     @property
     def reward_arguments(self) -> dict[str, tuple[str, str]]:
-        return self.spec.reward.script_arguments
+        return self.spec.reward.where

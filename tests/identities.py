@@ -106,6 +106,7 @@ def identities(spec: Spec) -> Iterator[Identity]:
         and (kl["placement"] == "none" or objective["quantity"] == "sequence_advantage")
         and kl["placement"] != "loss"
         and not kl.get("after_baseline")
+        and not spec.reward.credits_steps
     ):
         other = changed(data, baseline={"source": "leave_one_out"})
         yield Identity("the group mean is (k - 1)/k leave-one-out", other, factor=(k - 1) / k)

@@ -28,6 +28,9 @@ from specc.verify.script import Script, load_script
 # Numbers as they occur in specs: bounds that a field does not declare itself.
 SMALLEST, LARGEST = 0.05, 8.0
 
+# Texts that would show in a script if they were anything else than text there.
+TEXTS = ["\n", "", '"', '\'"""', "\\n", "{}{{ x }}", "%s # \r\n", "。"]
+
 # The small sizes that the laws are checked at: bounds of B and T, and every G.
 PROMPTS, GROUP_SIZES, TOKENS = (1, 3), (2, 3, 4, 1), (1, 4)
 
@@ -62,6 +65,8 @@ def value_of(annotation: Any, info: FieldInfo) -> st.SearchStrategy[Any]:
         return st.booleans()
     if annotation in (int, float):
         return number(annotation, info)
+    if annotation is str:
+        return st.sampled_from(TEXTS)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return block(annotation)
     raise NotImplementedError(f"no strategy for {annotation}")
@@ -134,6 +139,11 @@ PLAIN: dict[str, Any] = {**BESIDE, "baseline": {"source": "none"}}
 CONTEXTS: list[dict[str, Any]] = [
     BESIDE,
     {**PLAIN, "sampling": {"group_size": 4, "keep": "best"}},
+    {
+        **PLAIN,
+        "reward": {"source": "process_reward"},
+        "objective": {"quantity": "token_advantage", "aggregation": "token_mean"},
+    },
 ]
 
 
@@ -152,6 +162,8 @@ def choices(annotation: Any, info: FieldInfo, share: float) -> list[Any]:
         return [False, True]
     if annotation in (int, float):
         return [example(annotation, info, share)]
+    if annotation is str:
+        return TEXTS[:1]
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return every_block(annotation)
     raise NotImplementedError(f"no choices for {annotation}")

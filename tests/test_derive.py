@@ -317,6 +317,7 @@ SHIPPED = {
     "cispo": "reweighted",
     "drgrpo": "proportional",
     "grpo": "biased",
+    "grpo_process": "biased",
     "gspo": "biased",
     "reinforce": "unbiased",
     "reinforcepp": "asymptotic",

@@ -40,6 +40,7 @@ INTERFACE = {
     "policy_loss": ["logprobs", "old_logprobs", "ref_logprobs", "advantages", "weights", "mask", "hp"],
     "count_clipped": ["logprobs", "old_logprobs", "advantages", "mask", "hp"],
     "Scorer.__call__": ["self", "rows", "completions", "ended"],
+    "StepScorer.__call__": ["self", "rows", "completions", "steps", "ended"],
 }
 
 

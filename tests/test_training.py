@@ -43,10 +43,13 @@ CLIPS = {"clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean"
 def arguments(script: ModuleType, demo: DemoFiles, output_dir: Path, **changed: Any) -> dict[str, Any]:
     """What a small run on the tiny demo is told."""
     given = {"model": demo.model, "train_data": demo.train, "output_dir": output_dir} | SMALL | {"report_to": ""}
+    if hasattr(script.Args, "reward_separator"):
+        given["reward_separator"] = ""  # the demo's texts have one line, and every token is a step
     if hasattr(script.Args, "reward_model"):
         given["reward_model"] = demo.reward_model
     else:
-        given["reward"] = f"{demo.verifier}:score"
+        steps = hasattr(script.Args, "reward_separator")
+        given["reward"] = f"{demo.step_verifier}:score_steps" if steps else f"{demo.verifier}:score"
     given |= changed
     return {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
 
@@ -120,6 +123,7 @@ def test_every_step_has_all_metrics_and_they_are_finite(small: tuple[ModuleType,
     names = set(EVERY_STEP)
     names |= CLIPS if hasattr(script, "count_clipped") else set()
     names |= {"kl"} if hasattr(args, "kl_coefficient") else set()
+    names |= {"completions/mean_steps"} if hasattr(args, "reward_separator") else set()
     names |= {"time/logprobs"} if 'watch("logprobs")' in source else set()
     *steps, last = rows_of(folder / "metrics.jsonl")
     assert [row["step"] for row in steps] == [0, 1, 2]
@@ -303,7 +307,7 @@ SKIPPING = [name for name in ALGORITHMS if SKIPS in (ROOT / "generated" / f"{nam
 
 
 def test_scripts_skip_rows_unless_a_term_of_the_loss_needs_them() -> None:
-    assert set(ALGORITHMS) - set(SKIPPING) == {"grpo", "reinforcepp_baseline"}  # KL in the loss
+    assert set(ALGORITHMS) - set(SKIPPING) == {"grpo", "grpo_process", "reinforcepp_baseline"}  # KL in the loss
 
 
 @pytest.mark.parametrize("name", SKIPPING)

@@ -113,12 +113,15 @@ class RewardKL(PenaltyKL):
                 "estimator: k1, or placement: loss",
                 warning=True,
             )
-        if self.after_baseline and not spec.baseline.reads_returns:
+        if self.after_baseline and (spec.baseline.over_steps or not spec.baseline.reads_returns):
+            why = "this baseline does not depend on the batch's returns, so the order of the subtractions is all one"
+            if spec.baseline.over_steps:
+                why = "the baseline is taken from the steps' rewards, which the KL joins afterwards in any case"
             yield Finding(
                 "dead-option",
                 self.at("after_baseline"),
                 f"after_baseline has no effect with baseline: {spec.baseline.name}",
-                "this baseline does not depend on the batch's returns, so the order of the subtractions is all one",
+                why,
                 "remove after_baseline",
             )
 
@@ -132,12 +135,13 @@ class RewardKL(PenaltyKL):
         if self.estimator != "k1":
             why = f"{self.estimator} as a reward is not the KL penalty: only k1 has the gradient of KL(pi || ref) there"
             return Penalty(self.question, "other", "", why)
-        own = not self.after_baseline and spec.baseline.own(spec.sampling.group_size) in ("lengths", "unknown")
+        after = self.after_baseline or spec.baseline.over_steps
+        own = not after and spec.baseline.own(spec.sampling.group_size) in ("lengths", "unknown")
         weighting = worst_weighting(
             spec.objective.weighting,
             spec.sampling.weighting,
             "biased" if own else "exact",
-            spec.normalization.weighting_of_kl(spec, self.after_baseline),
+            spec.normalization.weighting_of_kl(spec, after),
         )
         return Penalty(self.question, "full", weighting, "the gradient of KL(pi || ref) of whole responses")
 

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specc.answers.base import WITHOUT_OWN, Answer, Effect, Finding, Number
+from specc.answers.base import WITHOUT_OWN, Answer, Effect, Finding, Number, check_unit_of_steps
 from specc.weights import Weight
 
 if TYPE_CHECKING:
     from specc.spec import Spec
+
+
+CHARGES_STEPS = "a mean taken from every step charges a response for the number of its steps"
+"""G_t - m N_t, N_t being the steps to come, is what is left: E[g] = grad E[R] - m grad E[N]."""
 
 
 class Normalization(Answer):
@@ -41,9 +45,14 @@ class Normalization(Answer):
         return False
 
     @property
+    def over_steps(self) -> bool:
+        """Whether step rewards are normalized, before they are added up."""
+        return False
+
+    @property
     def rescales_prompts(self) -> bool:
-        """Whether each prompt has a divisor of its own."""
-        return self.divides and self.per_prompt
+        """Whether each prompt has a divisor of its own, which a KL in the reward goes through."""
+        return self.divides and self.per_prompt and not self.over_steps
 
     def weighting_of_kl(self, spec: Spec, after_baseline: bool) -> str:
         """What becomes of a KL penalty in the reward, up to a factor: `exact`, `asymptotic` or `biased`, which is said
@@ -89,8 +98,8 @@ class Statistic(Normalization):
 
     where: ClassVar[str]
 
-    unit: Literal["response", "token"] = "response"
-    """what counts once in the statistic: each response, or each response token"""
+    unit: Literal["response", "token", "step"] = "response"
+    """what counts once in the statistic: each response, each response token, or each step, before steps are added up"""
     ddof: Annotated[int, Field(ge=0, le=1)] = 1
     """the std divides by count - ddof: 1 is torch.std's default, 0 the population's"""
     epsilon: Annotated[float, Field(ge=0)] = 1e-6
@@ -113,8 +122,13 @@ class Statistic(Normalization):
     def over_tokens(self) -> bool:
         return self.unit == "token"
 
+    @property
+    def over_steps(self) -> bool:
+        return self.unit == "step"
+
     def short(self) -> str:
-        return f"{self.name} " + " and ".join(["mean"] * self.centred + [self.divisor] * self.divides)
+        what = " and ".join(["mean"] * self.centred + [self.divisor] * self.divides)
+        return f"{self.name} {what}" + " of steps" * self.over_steps
 
     def describe(self) -> str:
         steps = ["minus the mean"] * self.centred + [f"divided by the {self.divisor}"] * self.divides
@@ -131,6 +145,18 @@ class Statistic(Normalization):
                 "this normalization neither subtracts nor divides",
                 "divide_by is none and subtract_mean is not set, so the advantage would stay as it is",
                 "normalization: none, or subtract_mean: true",
+            )
+        if not self.over_steps:
+            return
+        yield from check_unit_of_steps(self, spec)
+        if not (spec.baseline.leaves_as_is or spec.baseline.over_steps):
+            yield Finding(
+                "mixed-units",
+                self.at("unit"),
+                f"the normalization is of steps, and baseline: {spec.baseline.name} is not",
+                "step rewards are normalized before they are added up, and only then there is a return to take this "
+                "baseline from",
+                "baseline: none, or a baseline with unit: step, or remove unit",
             )
 
 
@@ -161,7 +187,7 @@ class Group(Statistic):
     def for_counts(self, spec: Spec) -> tuple[str, float | None]:
         """The verdict for 0/1 rewards, and c over the baseline's part of it where w is the same for every p."""
         k, baseline = spec.sampling.group_size, spec.baseline
-        if self.over_tokens:
+        if self.over_tokens or self.over_steps:
             return "biased", None
         if (differences := self.on_counts(spec)) is None:
             # b in [0, 1], independent of the response: E[A g] is grad p times E[(1 - b)/s_(j+1) + b/s_j], above 0, and
@@ -177,8 +203,12 @@ class Group(Statistic):
     def on_counts(self, spec: Spec) -> tuple[float, ...] | None:
         return spec.sampling.differences(spec)
 
+    def weighting_of_kl(self, spec: Spec, after_baseline: bool) -> str:
+        """A KL in the reward is no step reward, and joins the return after their division."""
+        return "exact" if self.over_steps else "biased"
+
     def divisor_on_counts(self, gap: float, correct: int, size: int) -> float | None:
-        if self.over_tokens:
+        if self.over_tokens or self.over_steps:
             return None
         if self.divisor == "mean":
             return (correct / size if size else 0.0) + self.epsilon or 1.0
@@ -214,7 +244,9 @@ class Batch(Statistic):
         Centred, a response's own return has the coefficient (1 - own) - (1 - column)/(kB)."""
         if self.centred:
             where, column = f"{self.question}.subtract_mean", spec.baseline.column(spec.sampling.group_size)
-            if self.over_tokens or column not in ("0", "1"):
+            if self.over_steps:
+                yield Effect(where, "biased", "biased", CHARGES_STEPS)
+            elif self.over_tokens or column not in ("0", "1"):
                 why = "a response's own reward is in the batch's mean, by lengths, and less so in large batches"
                 yield Effect(where, "asymptotic", "asymptotic", why)
             elif column == "0":
@@ -232,6 +264,8 @@ class Batch(Statistic):
         return not self.centred or (not self.over_tokens and spec.baseline.column(spec.sampling.group_size) == "1")
 
     def weighting_of_kl(self, spec: Spec, after_baseline: bool) -> str:
+        if self.over_steps:
+            return "exact"
         lengths = not after_baseline and spec.baseline.column(spec.sampling.group_size) not in ("0", "1")
         return "asymptotic" if self.divides or (self.centred and (self.over_tokens or lengths)) else "exact"
 
@@ -260,6 +294,8 @@ class Running(Statistic):
 
     def effects(self, spec: Spec) -> Iterator[Effect]:
         """Given the past steps both statistics are constants."""
+        if self.centred and self.over_steps:
+            yield Effect(f"{self.question}.subtract_mean", "biased", "biased", CHARGES_STEPS)
         if self.divides:
             why = "the std of the past steps is a constant in this one"
             yield Effect(self.question, "proportional", "proportional", why, "1/(std of the past steps)")

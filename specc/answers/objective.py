@@ -257,7 +257,8 @@ class TokenAdvantage(PolicyGradient):
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         yield from super().check(spec)
-        if not (spec.kl.in_reward and getattr(spec.kl, "unit", "") == "token"):
+        of_tokens = spec.kl.in_reward and getattr(spec.kl, "unit", "") == "token"
+        if not (of_tokens or spec.reward.credits_steps):
             yield Finding(
                 "token-advantage-constant",
                 self.at(),

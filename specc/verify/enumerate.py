@@ -186,6 +186,8 @@ class Context:
             "values_BGT": self.rows(tables.values, index),
             "step_rewards_BGT": self.rows(tables.step_rewards, index),
         }
+        if "step_ends_BGT" in self.script.reads:
+            given["step_ends_BGT"] = self.rows(tables.step_ends, index)
         logprobs = self.rows(tables.logprobs, index)
         ended = tables.tree.ended[index]
         greedy = tables.rewards.gather(1, tables.greedy(self.reused)[:, None]).squeeze(1)
@@ -255,6 +257,7 @@ def past_state(script: Script) -> dict[str, Tensor]:
                 ref_logprobs_BGT=tables.ref_logprobs[:, index],
                 values_BGT=tables.values[:, index],
                 step_rewards_BGT=tables.step_rewards[:, index],
+                **({"step_ends_BGT": tables.step_ends[:, index]} if "step_ends_BGT" in script.reads else {}),
                 greedy_rewards_B=tables.rewards[:, 0],
                 state=state,
             )

@@ -90,7 +90,8 @@ class Batch(NamedTuple):
     extras_BGT: Tensor  # what `policy_loss` takes besides, e.g. entropies
     greedy_rewards_B: Tensor
     values_BGT: Tensor
-    step_rewards_BGT: Tensor
+    step_rewards_BGT: Tensor  # which do not add up to the rewards
+    step_ends_BGT: Tensor
 
     def rollouts(self, module: ModuleType, **changed: Any) -> Any:
         """The `Rollouts` of a script, with the statistics of two past steps where it carries any."""
@@ -104,6 +105,11 @@ class Batch(NamedTuple):
 def lengths_to_mask(lengths: Tensor, longest: int) -> Tensor:
     """Right-padded: True on the first `lengths` positions. [...] -> bool [..., T]."""
     return torch.arange(longest) < lengths[..., None]
+
+
+def last_tokens(mask: Tensor) -> Tensor:
+    """True on the last token of each response. bool [..., T] -> bool [..., T]."""
+    return mask & (mask.flip(-1).cumsum(-1).flip(-1) == 1)
 
 
 def make_batch(seed: int, prompts: int, group: int, tokens: int, spread: float = 0.5, kind: str = "real") -> Batch:
@@ -125,7 +131,9 @@ def make_batch(seed: int, prompts: int, group: int, tokens: int, spread: float =
     logprobs = -1.0 - normal(*shape).abs()
     old, ref = logprobs + spread * normal(*shape), logprobs + 0.5 * normal(*shape)
     extras, greedy = normal(*shape).abs(), normal(prompts)
-    return Batch(rewards, mask, logprobs, old, ref, extras, greedy, normal(*shape), normal(*shape))
+    values, steps = normal(*shape), normal(*shape)
+    ends = last_tokens(mask) | (mask & (steps > 0))  # more or fewer steps a response, and one at its end
+    return Batch(rewards, mask, logprobs, old, ref, extras, greedy, values, steps.masked_fill(~ends, 0.0), ends)
 
 
 def family(script: Script, seed: int, count: int) -> Iterator[Batch]:
@@ -223,8 +231,22 @@ def plan_of(script: Script) -> Plan:
     return script.plan
 
 
+def rewarded(plan: Plan | None, batch: Batch, rewards_BG: Tensor) -> dict[str, Tensor]:
+    """Other rewards, as they are in the rollouts: of whole responses, that come at their end, or, where statistics are
+    over steps, of each step."""
+    if plan is None or not plan.credits_steps:
+        return {"rewards_BG": rewards_BG}
+    rewards = rewards_BG.nan_to_num(0.0)[..., None]
+    if not plan.over_steps:
+        return {"rewards_BG": rewards_BG, "step_rewards_BGT": rewards * last_tokens(batch.mask_BGT)}
+    steps = rewards * batch.step_ends_BGT
+    return {"rewards_BG": steps.sum(-1).masked_fill(rewards_BG.isnan(), math.nan), "step_rewards_BGT": steps}
+
+
 def ignores_constants(plan: Plan) -> bool:
     """Whether adding a constant to all rewards must leave the advantages alone."""
+    if plan.over_steps and not plan.has_baseline:
+        return bool(getattr(plan.spec.normalization, "centred", False)) and not plan.normalization_state
     return plan.spec.baseline.reads_returns and getattr(plan.spec.normalization, "divisor", "none") != "mean"
 
 
@@ -236,7 +258,8 @@ def ignores_scale(plan: Plan) -> bool:
 
 def is_constant(plan: Plan) -> bool:
     """Whether equal rewards must give an advantage of exactly 0."""
-    return plan.spec.baseline.reads_returns and not plan.kl_in_reward and not plan.normalization_state
+    reads = plan.spec.baseline.reads_returns or (plan.over_steps and ignores_constants(plan))
+    return reads and not plan.kl_in_reward and not plan.normalization_state
 
 
 @cache
@@ -316,7 +339,11 @@ def finite(values: Estimate, when: str) -> None:
 def spoiled(batch: Batch, garbage: float) -> Batch:
     """The batch with garbage in every masked position."""
     tokens = {name: tensor for name, tensor in batch._asdict().items() if name.endswith("_BGT") and name != "mask_BGT"}
-    return batch._replace(**{name: tensor.masked_fill(~batch.mask_BGT, garbage) for name, tensor in tokens.items()})
+    filled = {
+        name: tensor.masked_fill(~batch.mask_BGT, bool(garbage) if tensor.dtype == torch.bool else garbage)
+        for name, tensor in tokens.items()
+    }
+    return batch._replace(**filled)
 
 
 @law(1, "masked positions do not exist")
@@ -507,30 +534,53 @@ def rewards_plus_a_constant(script: Script, batch: Batch) -> None:
     """A baseline from the batch's own returns takes a constant away again."""
     if not ignores_constants(plan_of(script)):
         raise NotApplicable("with this spec a constant in the rewards is seen")
-    plain = advantages_with(script, batch)
-    shifted = advantages_with(script, batch, rewards_BG=batch.rewards_BG + 16.0)
+    plain, shifted = (
+        advantages_with(script, batch, **rewarded(script.plan, batch, batch.rewards_BG + more)) for more in (0.0, 16.0)
+    )
     tolerance = 1e-9 / min(script.number("normalization_epsilon", 1.0) + 1e-3, 1.0)
     close(shifted, plain, "with 16 added to every reward, the advantage", rtol=1e-9, atol=tolerance)
 
 
 def counted_once(plan: Plan, batch: Batch, advantages: Tensor) -> list[Tensor]:
-    """What counts once in the normalization's statistic, one vector for each scope; no response may be empty."""
-    parts = list(zip(advantages, batch.mask_BGT, strict=True)) if plan.spec.normalization.per_prompt else []
-    parts = parts or [(advantages, batch.mask_BGT)]
-    return [values[mask] if plan.over_tokens else values[..., 0].flatten() for values, mask in parts]
+    """What counts once in the normalization's statistic, one vector for each scope; no response may be empty.
+
+    A step's own part is what the advantage at its end has more than the one after it.
+    """
+    mask = batch.mask_BGT
+    if plan.over_steps:
+        after = torch.nn.functional.pad(advantages[..., 1:], (0, 1))
+        advantages, mask = advantages - after, batch.step_ends_BGT
+    parts = list(zip(advantages, mask, strict=True)) if plan.spec.normalization.per_prompt else []
+    parts = parts or [(advantages, mask)]
+    return [values[mask] if plan.over_tokens or plan.over_steps else values[..., 0].flatten() for values, mask in parts]
 
 
-def two_steps(group: int) -> list[Batch]:
+def two_steps(plan: Plan, group: int) -> list[Batch]:
     """Two batches with responses of any length but 0, of which the second has higher rewards."""
     first, second = (make_batch(seed, 3, group, 3) for seed in (2, 3))
-    second = second._replace(rewards_BG=second.rewards_BG + 16)
-    nonempty = torch.arange(3) < 1
-    return [batch._replace(mask_BGT=batch.mask_BGT | nonempty) for batch in (first, second)]
+    second = second._replace(rewards_BG=second.rewards_BG + 16, step_rewards_BGT=second.step_rewards_BGT + 16)
+    first, second = map(nonempty, (first, second))
+    # A step's part is told from the KL's by there being none of that.
+    return [
+        batch._replace(
+            step_rewards_BGT=batch.step_rewards_BGT.masked_fill(~batch.step_ends_BGT, 0.0),
+            **({"ref_logprobs_BGT": batch.old_logprobs_BGT} if plan.over_steps else {}),
+        )
+        for batch in (first, second)
+    ]
+
+
+def nonempty(batch: Batch) -> Batch:
+    """The batch with a token, and so a step, in every response."""
+    mask = batch.mask_BGT | (torch.arange(batch.mask_BGT.shape[-1]) < 1)
+    ends = batch.step_ends_BGT | last_tokens(mask)
+    rewards = batch.step_rewards_BGT.masked_fill(ends & ~batch.step_ends_BGT, 1.0)
+    return batch._replace(mask_BGT=mask, step_rewards_BGT=rewards, step_ends_BGT=ends)
 
 
 def scores_are_z(script: Script, plan: Plan, group: int) -> None:
     """What is divided by a std has a std of 1 over its scope, without epsilon; and that is added to the std."""
-    batch = two_steps(group)[0]
+    batch = two_steps(plan, group)[0]
     ddof = int(script.number("normalization_ddof", 0))
     hps = [script.with_numbers(normalization_epsilon=epsilon) for epsilon in (0.0, 1.0, 2.0)]
     plain, one, two = (counted_once(plan, batch, advantages_with(script, batch, hp)) for hp in hps)
@@ -543,7 +593,7 @@ def scores_are_z(script: Script, plan: Plan, group: int) -> None:
 
 def scores_are_z_of_the_past(script: Script, plan: Plan, group: int) -> None:
     """After two steps the advantages are those of a first step, with the mean and the std of both steps' together."""
-    module, hp, steps = script.module, script.hp, two_steps(group)
+    module, hp, steps = script.module, script.hp, two_steps(plan, group)
     state: dict[str, Tensor] = {}
     raw = torch.cat([counted_once(plan, b, advantages_with(script, b, state={}))[0] for b in steps])
     for batch in steps:
@@ -575,10 +625,12 @@ def rewards_times_a_constant(script: Script, batch: Batch) -> None:
         raise NotApplicable("with this spec the scale of the rewards is seen")
     hp = script.with_numbers(normalization_epsilon=0.0)
     full = make_batch(2, 2, max(2, batch.mask_BGT.shape[1]), 3)
-    full = full._replace(mask_BGT=torch.ones_like(full.mask_BGT))
+    full = nonempty(full._replace(mask_BGT=torch.ones_like(full.mask_BGT)))
     plain = advantages_with(script, full, hp)
     need(plain.any(), "with different rewards, every advantage is 0")
-    scaled = advantages_with(script, full, hp, rewards_BG=4 * full.rewards_BG)
+    scaled = advantages_with(
+        script, full, hp, rewards_BG=4 * full.rewards_BG, step_rewards_BGT=4 * full.step_rewards_BGT
+    )
     close(scaled, plain, "with every reward times 4, the advantage")
 
 
@@ -592,7 +644,7 @@ def degenerate_groups_are_defined(script: Script, batch: Batch) -> None:
     for hp in [script.hp, script.with_numbers(**small)] if small else [script.hp]:
         for reward in (0.1, 0.0, -7.3):
             equal = torch.full(shape, reward, dtype=torch.float64).masked_fill(missing, math.nan)
-            advantages = advantages_with(script, batch, hp, rewards_BG=equal)
+            advantages = advantages_with(script, batch, hp, **rewarded(script.plan, batch, equal))
             finite({"advantages": advantages}, f"with rewards of {reward}")
             zero(advantages[missing], "the advantage of a response without a reward")
             if script.plan is not None and is_constant(script.plan):
@@ -725,7 +777,8 @@ def every_number_acts(script: Script, batch: Batch) -> None:
     module, hp, plan = script.module, script.hp, script.plan
     names = arguments_read(module)
     if plan is not None:
-        numbers = [parameter for taken in plan.question_parameters.values() for parameter in taken.values()]
+        taken = [parameter for of_question in plan.question_parameters.values() for parameter in of_question.values()]
+        numbers = [parameter for parameter in taken if not isinstance(parameter.value, str)]
         names = [parameter.argument for parameter in numbers]
         for parameter in numbers:
             value = getattr(hp, parameter.argument, None)
@@ -734,7 +787,10 @@ def every_number_acts(script: Script, batch: Batch) -> None:
     smallest = 2 if plan is None else plan.min_group_size
     rich = make_batch(5, 64, max(batch.mask_BGT.shape[1], smallest), 4, spread=2.0)
     # Rewards of two sizes: beside a large constant or KL the small ones all fall on one side of a clip.
-    batches = [rich._replace(rewards_BG=scale * rich.rewards_BG) for scale in (4, 400)]
+    batches = [
+        rich._replace(rewards_BG=scale * rich.rewards_BG, step_rewards_BGT=scale * rich.step_rewards_BGT)
+        for scale in (4, 400)
+    ]
     rich, usual = batches[0], [list(outcomes(script, each, hp)) for each in batches]
     for name in arguments_read(module):
         if name.endswith("_decay") and script.has("update_state"):
@@ -792,8 +848,9 @@ def statistics_are_two_pass(script: Script, batch: Batch) -> None:
     if kl_in_reward(script):
         raise NotApplicable("the KL in the reward is no small difference of large numbers")
     rewards = 10_000 + (4 * batch.rewards_BG).round()  # exact in float32, where their squares are 8 apart
-    exact = advantages_with(script, batch, rewards_BG=rewards)
-    single = advantages_with(script, batch, rewards_BG=rewards.float())
+    exact, single = (
+        advantages_with(script, batch, **rewarded(script.plan, batch, each)) for each in (rewards, rewards.float())
+    )
     close(single.double(), exact, "with rewards near 10000 in float32, the advantage", rtol=1e-2, atol=1e-2)
 
 

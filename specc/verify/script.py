@@ -105,7 +105,7 @@ class Script:
     def scores_are_binary(self) -> bool:
         """Whether its rewards are usually 0 and 1, by the source of the reward that its arguments name."""
         sources = [answer for answer in answers_to(Reward.question).values() if issubclass(answer, Reward)]
-        named = [s.scores_are_binary for s in sources if set(s.script_arguments) <= set(vars(self.hp))]
+        named = [s.scores_are_binary for s in sources if s.is_read_by(set(vars(self.hp)))]
         return bool(named) and all(named)
 
     @property

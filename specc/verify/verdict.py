@@ -29,6 +29,7 @@ from specc.verify.environment import (
     fixed,
     in_proportion,
     pairs_in_proportion,
+    stepped,
     world,
 )
 from specc.verify.script import Script
@@ -288,6 +289,7 @@ def judge(
     k, smallest = sizes_of(script, size)
     # The std of two or three 0/1 rewards is the same whenever they differ: one response a prompt takes four prompts.
     worlds = [*(fixed(kind) if k == 1 else fixed(kind)[:-1]), extreme(kind)]
+    worlds += [stepped(kind)] if "step_rewards_BGT" in script.reads else []
     if reused:
         bounds = [value for name, value in vars(script.hp).items() if "clip_" in name and isinstance(value, float)]
         worlds.append(far(kind, rarity=24 + int(8 * min(max(bounds, default=0.0), 1e6))))
