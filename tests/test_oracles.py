@@ -798,7 +798,7 @@ def test_process_rewards_centred_by_step_charge_for_the_number_of_steps() -> Non
 
     def truth(environment: Environment) -> tuple[Tensor, Tensor]:
         tables = environment.tables
-        rewards, count, probs = tables.step_rewards.sum(-1), tables.step_ends.sum(-1), tables.probs
+        rewards, count, probs = tables.step_rewards.sum(-1), tables.step_ends.sum(-1).double(), tables.probs
         rbar = float((probs * rewards).sum() / (probs * count).sum())
         return expected(environment, rewards - rbar * count), expected(environment, rewards)
 
