@@ -29,6 +29,8 @@ class Baseline(Answer):
     """whether it is computed from the returns of past batches"""
     one_number: ClassVar[bool] = False
     """whether it is the same for every response of the batch"""
+    per_prompt: ClassVar[bool] = False
+    """whether it is the same for all responses to a prompt, and may differ between prompts"""
     variance: ClassVar[str] = ""
     """tr Cov for one prompt, of a sum over tokens without a normalization, where it has a closed form"""
 
@@ -47,6 +49,13 @@ class Baseline(Answer):
         """The baseline of a response with a 0/1 reward in a group with `correct` right ones; None where it depends
         on more than these."""
         return None
+
+    @property
+    def same_for(self) -> str:
+        """Over what it is one number: `run`, `batch`, `prompt` or `response`, the narrowest that is sure."""
+        if self.leaves_as_is or (self.one_number and not self.reads_returns and not self.reads_past):
+            return "run"
+        return "batch" if self.one_number else "prompt" if self.per_prompt else "response"
 
     @property
     def same_in_group(self) -> bool:
@@ -148,6 +157,8 @@ class GroupMean(GroupBaseline):
 
     variance: ClassVar[str] = f"((k - 1)/k)^2 ({PAIRS})"
 
+    per_prompt: ClassVar[bool] = True
+
     source: Literal["group_mean"] = "group_mean"
 
     def own(self, size: int) -> str:
@@ -184,6 +195,10 @@ class LengthWeighted(GroupBaseline):
     leave_one_out: bool = False
     """leave the response's own return out of its baseline"""
 
+    @property
+    def same_for(self) -> str:
+        return "response" if self.leave_one_out else "prompt"
+
     def own(self, size: int) -> str:
         return "0" if self.leave_one_out else "lengths"
 
@@ -206,5 +221,7 @@ class Greedy(Baseline):
     """The reward of the prompt's greedy response (ReMax, arXiv:2310.10505)."""
 
     reads_returns: ClassVar[bool] = False
+
+    per_prompt: ClassVar[bool] = True
 
     source: Literal["greedy"] = "greedy"
