@@ -170,8 +170,8 @@ def wanted(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         # A union of several literals and types names each of them; None only says that the field may be absent.
         return " or ".join(dict.fromkeys(wanted(arm, metadata) for arm in get_args(annotation) if arm is not NoneType))
     if get_origin(annotation) is Literal:
-        words = [str(word) for word in get_args(annotation)]
-        return f"one of {', '.join(words)}" if len(words) > 1 else f"`{words[0]}`"
+        choices = [str(word) for word in get_args(annotation)]
+        return f"one of {', '.join(choices)}" if len(choices) > 1 else f"`{choices[0]}`"
     if get_origin(annotation) is list:
         return "a list"
     if fields := getattr(annotation, "model_fields", None):
@@ -364,7 +364,7 @@ def is_question(word: object) -> bool:
 
 
 def without_echoes(found: list[Wrong]) -> Iterator[Wrong]:
-    """Without the arms of a union that the value was not meant for: of a block, that it is no number, or the reverse."""
+    """Without the arms of a union that the value was not meant for: that a block is no number, or the reverse."""
     inner = {wrong.loc[:end] for wrong in found for end in range(len(wrong.loc))}
     valued = {wrong.loc for wrong in found if wrong.kind != "model_type"}
     for wrong in found:

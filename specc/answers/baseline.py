@@ -212,6 +212,9 @@ class LengthWeighted(GroupBaseline):
     def fragments(self) -> tuple[str, ...]:
         return (self.name + "_leave_one_out" * self.leave_one_out,)
 
+    def short(self) -> str:
+        return super().short() + " leave one out" * self.leave_one_out
+
     def describe(self) -> str:
         who = "the other responses'" if self.leave_one_out else "the group's"
         return f"{who} mean return weighted by length, near the minimum-variance baseline (OPO, arXiv:2505.23585)"

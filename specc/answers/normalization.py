@@ -123,15 +123,18 @@ class Statistic(Normalization):
         return self.unit == "token"
 
     def short(self) -> str:
-        return f"{self.name} " + " and ".join(["mean"] * self.centred + [self.divisor] * self.divides)
+        return f"{self.name} " + " and ".join(["mean"] * self.centred + [self.divisor_in_words] * self.divides)
+
+    @property
+    def divisor_in_words(self) -> str:
+        return f"{self.divisor}{' of returns' * (self.divisor == 'std' and self.of_returns)}"
 
     def describe(self) -> str:
-        divisor = f"{self.divisor} of returns" if (self.divisor, self.std_of) == ("std", "returns") else self.divisor
-        steps = ["minus the mean"] * self.centred + [f"divided by the {divisor}"] * self.divides
+        steps = ["minus the mean"] * self.centred + [f"divided by the {self.divisor_in_words}"] * self.divides
         return f"{', '.join(steps)} of {self.where}, each {self.unit} counting once"
 
     def fragments(self) -> tuple[str, ...]:
-        divisor = f"{self.divisor}{'_of_returns' * (self.divisor == 'std' and self.of_returns)}"
+        divisor = self.divisor_in_words.replace(" ", "_")
         return tuple([f"{self.name}_centre"] * self.centred + [f"{self.name}_{divisor}"] * self.divides)
 
     def check(self, spec: Spec) -> Iterator[Finding]:
@@ -143,11 +146,11 @@ class Statistic(Normalization):
                 "divide_by is none and subtract_mean is not set, so the advantage would stay as it is",
                 "normalization: none, or subtract_mean: true",
             )
-        if "std_of" in self.model_fields_set and self.divisor != "std":
+        if self.std_of == "returns" and self.divisor != "std":
             yield Finding(
                 "dead-option",
                 self.at("std_of"),
-                f"std_of has no effect with divide_by: {self.divisor}",
+                f"std_of: returns has no effect with divide_by: {self.divisor}",
                 "it says what the std is of, and nothing is divided by a std here",
                 "remove std_of",
             )

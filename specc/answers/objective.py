@@ -304,6 +304,8 @@ class TokenAdvantage(PolicyGradient):
     token_level: ClassVar[bool] = True
 
     quantity: Literal["token_advantage"] = "token_advantage"
+    token_clip: None = None
+    """none, as a product over tokens cannot give each token its own advantage"""
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         yield from super().check(spec)
