@@ -113,7 +113,14 @@ def derive(spec: Spec) -> Derived:
         binary=binary,
         real=real,
         overall=binary if spec.reward.scores_are_binary or slope is not None else weakest((binary, real)),
-        factor=(" x ".join(part.factor for part in parts if part.factor) or "1") if scaled else "",
+        factor=" + ".join(
+            [
+                " x ".join(part.factor for part in parts if part.factor) or "1",
+                *(part.term for part in parts if part.term),
+            ]
+        )
+        if scaled
+        else "",
         effects=tuple(told),
         penalty=spec.kl.penalty(spec),
         off_policy_binary=off_policy[0],
@@ -156,7 +163,7 @@ def weight_of(spec: Spec) -> Weight | None:
     scaling = list(spec.objective.effects(spec))
     if not spec.normalization.rescales_prompts:
         scaling += spec.normalization.effects(spec)
-    if differences is None or any(part.needs_batch for part in scaling):
+    if differences is None or any(part.needs_batch or part.term for part in scaling):
         return None
     scale = math.prod(part.number for part in scaling if part.number is not None)
     return Weight((tuple(float(d * scale) for d in differences),))

@@ -67,6 +67,19 @@ class Plan:
         of_answers = [p for question in QUESTIONS for p in self.question_parameters[question].values()]
         return of_answers + list(self.spec.sampling.parameters())
 
+    @property
+    def estimator_parameters(self) -> list[Parameter]:
+        """The numbers of the answers that act in the estimator: not those of functions that are told the step, which
+        are the trainer's."""
+        of_trainer = {
+            (question, name)
+            for question, function in self.functions.values()
+            if "step" in function.positional
+            for name in function.keyword_only
+        }
+        every = ((question, p) for question, taken in self.question_parameters.items() for p in taken.values())
+        return [p for question, p in every if (question, p.field) not in of_trainer and not isinstance(p.value, str)]
+
     def findings(self) -> Iterator[Finding]:
         """Numbers that the author wrote and that no chosen fragment takes: they would be ignored."""
         for question, answer in self.spec.answers.items():
@@ -126,6 +139,16 @@ class Plan:
     @property
     def kl_after_baseline(self) -> bool:
         return bool(getattr(self.spec.kl, "after_baseline", False))
+
+    @property
+    def kl_moves(self) -> bool:
+        """Whether the KL's coefficient is carried from step to step."""
+        return "kl_coefficient_of" in self.functions
+
+    @property
+    def reference_moves(self) -> bool:
+        """Whether the reference becomes the policy now and then."""
+        return "reference_step" in self.functions
 
     @property
     def has_baseline(self) -> bool:
@@ -196,11 +219,26 @@ class Plan:
     def state_updates(self) -> list[str]:
         """The functions that carry statistics to the next step."""
         updates = [name for name in self.functions if name.startswith("update_")]
-        return updates + ["update_normalization"] * self.normalization_state
+        return updates + ["update_normalization"] * self.carries_advantages
 
     @property
     def normalization_state(self) -> bool:
         return any("state" in self.functions[name][1].positional for name, _ in self.normalizers)
+
+    @property
+    def carries_advantages(self) -> bool:
+        """Whether the statistics that the normalization carries are those of the advantages."""
+        needs = (self.functions[name][1].positional for name, _ in self.normalizers)
+        return any({"state", "advantages"} <= set(parameters) for parameters in needs)
+
+    @property
+    def updates_read_returns(self) -> bool:
+        """Whether what is carried to the next step is computed from the returns."""
+        return self.normalization_state or any("returns_BG" in f.positional for f in self.updates)
+
+    @property
+    def updates(self) -> list[Function]:
+        return [self.functions[name][1] for name in self.functions if name.startswith("update_")]
 
     # the loss
 
@@ -219,6 +257,26 @@ class Plan:
     @property
     def entropy_bonus(self) -> bool:
         return "entropy_term" in self.functions
+
+    @property
+    def positive_nll(self) -> bool:
+        """Whether the likelihood of correct responses is a term of the loss."""
+        return "likelihood_term" in self.functions
+
+    @property
+    def counts_by_ratio(self) -> bool:
+        """Whether what is clipped is the ratio, and not each token's part of it."""
+        return "ratio" in self.functions["clipped"][1].positional
+
+    @property
+    def loss_inputs(self) -> list[str]:
+        """The tensors that the loss takes besides those of every script, by keyword."""
+        wanted = {
+            "entropies": self.entropy_bonus,
+            "kl_coefficient": self.kl_in_loss and self.kl_moves,
+            "likelihood_weights": self.positive_nll,
+        }
+        return [name for name, there in wanted.items() if there]
 
     @property
     def aggregation(self) -> str:
@@ -241,8 +299,10 @@ class Plan:
 
     @property
     def old_pass(self) -> str:
-        """When the policy scores its samples before the update: always, when a batch is reused, or never."""
-        return "always" if self.kl_in_reward else "reused" if self.uses_ratio else ""
+        """When the policy scores its samples before the update: always, when a batch is reused, or never.
+
+        Always where the log-probs are needed besides: for KL in the reward, or to measure the KL."""
+        return "always" if self.kl_in_reward or self.kl_moves else "reused" if self.uses_ratio else ""
 
     @property
     def frozen_models(self) -> dict[str, str]:

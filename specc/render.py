@@ -39,6 +39,7 @@ INTERFACE = (
     "compute_advantages",
     "update_state",
     "aggregation_weights",
+    "likelihood_weights",
     "policy_loss",
 )
 
@@ -109,11 +110,14 @@ def call(plan: Plan, name: str, bindings: dict[str, str]) -> str:
     """
     shared = read_fragment("sections", "running").functions
     question, function = plan.functions.get(name) or ("normalization", shared[name])
-    known = {"greedy_rewards_B": "rollouts.greedy_rewards_B", "state": "rollouts.state"}
+    fields = ("greedy_rewards_B", "old_logprobs_BGT", "ref_logprobs_BGT", "state")
+    known = {name: f"rollouts.{name}" for name in fields}
     known |= {argument: f"args.{argument}" for argument in plan.reward_arguments} | bindings
-    numbers = plan.question_parameters[question]
+    hp, numbers = bindings.get("hp", "hp"), plan.question_parameters[question]
     passed = [known.get(parameter, parameter) for parameter in function.positional]
-    passed += [f"{keyword}={known.get('hp', 'hp')}.{numbers[keyword].argument}" for keyword in function.keyword_only]
+    passed += [
+        f"{keyword}={bindings.get(keyword) or f'{hp}.{numbers[keyword].argument}'}" for keyword in function.keyword_only
+    ]
     return f"{name}({', '.join(passed)})"
 
 

@@ -59,12 +59,14 @@ def identities(spec: Spec) -> Iterator[Identity]:
         data["reward"]["clip"] = [clip["low"], clip["high"]]
     kl, objective, k = data["kl"], data["objective"], spec.sampling.group_size
     plain = data["normalization"]["scope"] == "none"
-    weightings = ("clip", "detached_clip", "soft_gate")
+    weightings = ("clip", "detached_clip", "soft_gate", "token_clip")
     if kl["placement"] != "none":
         yield Identity(
             "a coefficient of 0 is no KL",
             changed(
-                data, kl={"placement": "none"} | dict.fromkeys(("estimator", "unit", "coefficient", "after_baseline"))
+                data,
+                kl={"placement": "none"}
+                | dict.fromkeys(("estimator", "unit", "coefficient", "reference", "after_baseline")),
             ),
             numbers={"kl_coefficient": 0.0},
         )
@@ -76,7 +78,10 @@ def identities(spec: Spec) -> Iterator[Identity]:
             elif kl["placement"] == "loss" and constant and not spec.sampling.mask_truncated:
                 yield Identity(
                     "k1 in the loss has no expected gradient",
-                    changed(data, kl={"placement": "none"} | dict.fromkeys(("estimator", "unit", "coefficient"))),
+                    changed(
+                        data,
+                        kl={"placement": "none"} | dict.fromkeys(("estimator", "unit", "coefficient", "reference")),
+                    ),
                 )
         independent = plain and data["baseline"]["source"] in ("none", "leave_one_out", "greedy", "constant")
         if (kl["placement"], kl["estimator"]) == ("loss", "k2") and independent:
@@ -114,7 +119,7 @@ def identities(spec: Spec) -> Iterator[Identity]:
         simple = "leave_one_out" if data["baseline"]["leave_one_out"] else "group_mean"
         other = changed(data, baseline={"source": simple, "leave_one_out": None})
         yield Identity("equal lengths weigh the same", other, worlds=(level(),))
-    if objective["aggregation"] != "seq_mean_token_sum":
+    if objective["aggregation"] != "seq_mean_token_sum" and "positive_nll" not in objective:
         other = changed(data, objective={"aggregation": "seq_mean_token_sum", "max_length": None})
         factor = 1 / objective.get("max_length", 2)
         yield Identity("aggregations of equal lengths", other, factor=factor, worlds=(level(),), of_loss=True)

@@ -130,7 +130,7 @@ def without(data: dict[str, Any], loc: tuple[str | int, ...]) -> Spec | None:
 BESIDE: dict[str, Any] = {
     "reward": {"source": "verifier"},
     "kl": {"placement": "none"},
-    "baseline": {"source": "group_mean"},
+    "baseline": {"source": "leave_one_out"},
     "normalization": {"scope": "none"},
     "objective": {"quantity": "sequence_advantage", "aggregation": "token_mean"},
     "sampling": {"group_size": 4},
@@ -177,7 +177,10 @@ def example(kind: type, info: FieldInfo, share: float) -> int | float:
 
 
 def every_block(cls: type[BaseModel]) -> list[dict[str, Any]]:
-    """Every combination of the choices of a block; numbers increase in the order of the fields."""
+    """Every combination of the choices of a block, with one nested block at most that may be left out.
+
+    Numbers increase in the order of the fields.
+    """
     fields = list(cls.model_fields.items())
     offered = []
     for place, (_, info) in enumerate(fields):
@@ -187,6 +190,7 @@ def every_block(cls: type[BaseModel]) -> list[dict[str, Any]]:
     return [
         {name: value for (name, _), value in zip(fields, chosen, strict=True) if value is not None}
         for chosen in product(*offered)
+        if sum(isinstance(value, dict) and None in choice for value, choice in zip(chosen, offered, strict=True)) <= 1
     ]
 
 

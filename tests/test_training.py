@@ -330,8 +330,37 @@ def test_rows_that_are_skipped_had_no_gradient(
         run(script, tiny_demo, tmp_path / kind, steps=1, minibatches=1)
     assert_equal_gradients(*gradients)
     assert tokens["skipping"] <= tokens["keeping"]
-    if name not in ("rloo", "reinforcepp"):  # a reward model's scores differ, and there the batch's mean is taken off
+    # A reward model's scores differ; and what is taken off is the batch's mean.
+    if name not in ("rloo", "reinforce_ema", "reinforcepp", "reinforce_batch_mean"):
         assert tokens["skipping"] < tokens["keeping"]
+
+
+CORRECT = """\
+name: correct
+reward: verifier
+kl: none
+baseline: group_mean
+normalization: none
+objective: {quantity: sequence_advantage, aggregation: token_mean, positive_nll: {coefficient: 0.1}}
+sampling: {group_size: 4}
+"""
+
+
+def test_correct_responses_are_kept_for_their_likelihood(
+    compiled: Any, tiny_demo: DemoFiles, tmp_path: Path, gradients: list[list[Tensor]]
+) -> None:
+    """All responses are correct, so every advantage is 0; they teach all the same, in minibatches as well."""
+    (tmp_path / "verifier.py").write_text("def score(completions):\n    return [1.0] * len(completions)\n")
+    script = compiled(CORRECT)
+    text = Path(str(script.__file__)).read_text(encoding="utf-8")
+    skips = "counts_BG = ((advantages_BGT != 0) | (nll_BGT > 0)).any(-1)"
+    assert text.count(skips) == 1
+    (tmp_path / "keeping.py").write_text(text.replace(skips, "counts_BG = mask_BGT.any(-1)"), encoding="utf-8")
+    for place, each in enumerate((script, load_module(tmp_path / "keeping.py"))):
+        told = {"reward": f"{tmp_path / 'verifier.py'}:score", "steps": 1, "minibatches": 2}
+        run(each, tiny_demo, tmp_path / str(place), **told)
+    assert len(gradients) == 4 and max(float(part.abs().max()) for part in gradients[0]) > 1e-4
+    assert_equal_gradients(gradients[0], gradients[2])
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -60,6 +60,7 @@ class Effect:
 
     `binary` is for rewards of 0 and 1, `real` for rewards of any size and sign. `factor` is the part of c that is due
     to it: a formula in k and B, or words where the policy decides it; `number` is its value where the spec decides it.
+    `term` is what a loss that is added to that of the reward adds to c.
     """
 
     where: str
@@ -68,6 +69,7 @@ class Effect:
     reason: str
     factor: str = ""
     number: Number | None = None
+    term: str = ""
 
     @property
     def needs_batch(self) -> bool:
@@ -78,7 +80,7 @@ class Effect:
         """The factor at k = `size` and B = `prompts`; None where it is not a number, or not one without B."""
         if self.needs_batch and prompts:
             return 1 - Fraction(1, size * prompts)
-        return self.number if self.factor else Fraction(1)
+        return self.number if self.factor or self.term else Fraction(1)
 
 
 @dataclass(frozen=True)

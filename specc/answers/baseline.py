@@ -34,6 +34,8 @@ class Baseline(Answer):
     """what it is where its unit is a step"""
     one_number: ClassVar[bool] = False
     """whether it is the same for every response of the batch"""
+    per_prompt: ClassVar[bool] = False
+    """whether it is the same for all responses to a prompt, and may differ between prompts"""
     variance: ClassVar[str] = ""
     """tr Cov for one prompt, of a sum over tokens without a normalization, where it has a closed form"""
 
@@ -66,6 +68,13 @@ class Baseline(Answer):
 
     def short(self) -> str:
         return super().short() + " of steps" * self.over_steps
+
+    @property
+    def same_for(self) -> str:
+        """Over what it is one number: `run`, `batch`, `prompt` or `response`, the narrowest that is sure."""
+        if self.leaves_as_is or (self.one_number and not self.reads_returns and not self.reads_past):
+            return "run"
+        return "batch" if self.one_number else "prompt" if self.per_prompt else "response"
 
     @property
     def same_in_group(self) -> bool:
@@ -191,6 +200,8 @@ class GroupMean(GroupBaseline):
     of_steps: ClassVar[str] = "the mean step reward of the prompt's group, the response's own included"
     variance: ClassVar[str] = f"((k - 1)/k)^2 ({PAIRS})"
 
+    per_prompt: ClassVar[bool] = True
+
     source: Literal["group_mean"] = "group_mean"
     unit: Unit = "response"
     """what the mean is of: returns of responses, or rewards of single steps, each of which it is then taken from"""
@@ -234,6 +245,10 @@ class LengthWeighted(GroupBaseline):
     leave_one_out: bool = False
     """leave the response's own return out of its baseline"""
 
+    @property
+    def same_for(self) -> str:
+        return "response" if self.leave_one_out else "prompt"
+
     def own(self, size: int) -> str:
         return "0" if self.leave_one_out else "lengths"
 
@@ -247,6 +262,9 @@ class LengthWeighted(GroupBaseline):
     def fragments(self) -> tuple[str, ...]:
         return (self.name + "_leave_one_out" * self.leave_one_out,)
 
+    def short(self) -> str:
+        return super().short() + " leave one out" * self.leave_one_out
+
     def describe(self) -> str:
         who = "the other responses'" if self.leave_one_out else "the group's"
         return f"{who} mean return weighted by length, near the minimum-variance baseline (OPO, arXiv:2505.23585)"
@@ -256,5 +274,7 @@ class Greedy(Baseline):
     """The reward of the prompt's greedy response (ReMax, arXiv:2310.10505)."""
 
     reads_returns: ClassVar[bool] = False
+
+    per_prompt: ClassVar[bool] = True
 
     source: Literal["greedy"] = "greedy"

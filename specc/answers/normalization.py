@@ -93,10 +93,12 @@ class NoNormalization(Normalization):
 class Statistic(Normalization):
     """Dividing by a statistic of the scope, after subtracting its mean where asked.
 
-    std is that of the advantages; mean is that of the returns, since the advantages' own is about 0.
+    std is that of the advantages, or of the returns; mean is that of the returns, since the advantages' own is about 0.
     """
 
     where: ClassVar[str]
+    one_number_over: ClassVar[tuple[str, ...]]
+    """for which `Baseline.same_for` the scope's advantages are its returns but for one number"""
 
     unit: Literal["response", "token", "step"] = "response"
     """what counts once in the statistic: each response, each response token, or each step, before steps are added up"""
@@ -104,6 +106,13 @@ class Statistic(Normalization):
     """the std divides by count - ddof: 1 is torch.std's default, 0 the population's"""
     epsilon: Annotated[float, Field(ge=0)] = 1e-6
     """added to the divisor"""
+    std_of: Literal["advantages", "returns"] = "advantages"
+    """what the std is of: the advantages, or the returns before the baseline is taken"""
+
+    @property
+    def of_returns(self) -> bool:
+        """Whether the divisor is a statistic of the returns."""
+        return self.divisor == "mean" or (self.divisor == "std" and self.std_of == "returns")
 
     @property
     def divisor(self) -> str:
@@ -127,15 +136,20 @@ class Statistic(Normalization):
         return self.unit == "step"
 
     def short(self) -> str:
-        what = " and ".join(["mean"] * self.centred + [self.divisor] * self.divides)
+        what = " and ".join(["mean"] * self.centred + [self.divisor_in_words] * self.divides)
         return f"{self.name} {what}" + " of steps" * self.over_steps
 
+    @property
+    def divisor_in_words(self) -> str:
+        return f"{self.divisor}{' of returns' * (self.divisor == 'std' and self.of_returns)}"
+
     def describe(self) -> str:
-        steps = ["minus the mean"] * self.centred + [f"divided by the {self.divisor}"] * self.divides
+        steps = ["minus the mean"] * self.centred + [f"divided by the {self.divisor_in_words}"] * self.divides
         return f"{', '.join(steps)} of {self.where}, each {self.unit} counting once"
 
     def fragments(self) -> tuple[str, ...]:
-        return tuple([f"{self.name}_centre"] * self.centred + [f"{self.name}_{self.divisor}"] * self.divides)
+        divisor = self.divisor_in_words.replace(" ", "_")
+        return tuple([f"{self.name}_centre"] * self.centred + [f"{self.name}_{divisor}"] * self.divides)
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         if not self.centred and not self.divides:
@@ -145,6 +159,22 @@ class Statistic(Normalization):
                 "this normalization neither subtracts nor divides",
                 "divide_by is none and subtract_mean is not set, so the advantage would stay as it is",
                 "normalization: none, or subtract_mean: true",
+            )
+        if self.std_of == "returns" and self.divisor != "std":
+            yield Finding(
+                "dead-option",
+                self.at("std_of"),
+                f"std_of: returns has no effect with divide_by: {self.divisor}",
+                "it says what the std is of, and nothing is divided by a std here",
+                "remove std_of",
+            )
+        elif self.std_of == "returns" and spec.baseline.same_for in self.one_number_over:
+            yield Finding(
+                "dead-option",
+                self.at("std_of"),
+                f"std_of: returns has no effect with baseline: {spec.baseline.name}",
+                f"this baseline is one number for {self.where}, so returns and advantages have the same std",
+                "remove std_of",
             )
         if not self.over_steps:
             return
@@ -164,6 +194,7 @@ class Group(Statistic):
     """The group of responses to one prompt, as in GRPO (arXiv:2402.03300): each prompt has a divisor of its own."""
 
     where: ClassVar[str] = "the prompt's group"
+    one_number_over: ClassVar[tuple[str, ...]] = ("run", "batch", "prompt")
     per_prompt: ClassVar[bool] = True
     min_group_size: ClassVar[int] = 2
 
@@ -191,9 +222,12 @@ class Group(Statistic):
             return "biased", None
         if (differences := self.on_counts(spec)) is None:
             # b in [0, 1], independent of the response: E[A g] is grad p times E[(1 - b)/s_(j+1) + b/s_j], above 0, and
-            # it varies with p but at single values of b. The std is that of the rewards only if b is one number.
-            free = baseline.same_in_group or (self.divisor == "mean" and baseline.own(k) == "0")
-            return ("reweighted" if free else "biased"), None
+            # it varies with p but at single values of b. The std of advantages is that of the rewards only if b is one
+            # number. Of the others' rewards b is 0 for j = 0 and 1 for j = k - 1, and s_1 = s_2 for k up to 3.
+            from_others = self.of_returns and baseline.own(k) == "0" and baseline.reads_returns
+            if from_others and self.divisor == "std" and k <= 3:
+                return "proportional", 1 / (math.sqrt((k - 1) / k / (k - self.ddof)) + self.epsilon)
+            return ("reweighted" if baseline.same_in_group or from_others else "biased"), None
         weight = Weight((differences,))
         if not weight.positive:
             return "biased", None
@@ -212,6 +246,7 @@ class Group(Statistic):
             return None
         if self.divisor == "mean":
             return (correct / size if size else 0.0) + self.epsilon or 1.0
+        gap = 1.0 if self.of_returns else gap
         squares = gap**2 * correct * (size - correct) / max(size, 1)  # the sum of squared deviations
         return math.sqrt(squares / (size - self.ddof)) + self.epsilon if squares > 0 else 1.0
 
@@ -231,6 +266,7 @@ class Batch(Statistic):
     """The whole batch of one step, over all processes, as in REINFORCE++ (arXiv:2501.03262)."""
 
     where: ClassVar[str] = "the whole batch"
+    one_number_over: ClassVar[tuple[str, ...]] = ("run", "batch")
 
     scope: Literal["batch"] = "batch"
     divide_by: Literal["std", "mean", "none"] = "std"
@@ -285,6 +321,7 @@ class Running(Statistic):
     """Statistics of the past steps, never of this one; in the first step nothing is done."""
 
     where: ClassVar[str] = "the past steps"
+    one_number_over: ClassVar[tuple[str, ...]] = ("run",)
 
     scope: Literal["running"] = "running"
     divide_by: Literal["std", "none"] = "std"

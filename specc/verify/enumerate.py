@@ -215,7 +215,8 @@ class Context:
             weights = module.aggregation_weights(given["mask_BGT"], hp)
             old, ref, mask = (given[name] for name in ("old_logprobs_BGT", "ref_logprobs_BGT", "mask_BGT"))
             rows = [x.flatten(0, 1) for x in (taken(logprobs, chosen), old, ref, advantages, weights, mask)]
-            extra = {name: torch.zeros_like(rows[0]) for name in self.script.loss_inputs}
+            found = {name: self.script.loss_input(name, rollouts, state) for name in self.script.loss_inputs}
+            extra = {name: torch.zeros_like(rows[0]) if value is None else value for name, value in found.items()}
             spots = chosen.clamp(min=0)[..., None].expand(advantages.shape)
             return -module.policy_loss(*rows, hp, **extra), torch.zeros_like(logprobs).scatter_add(1, spots, advantages)
 
@@ -236,7 +237,7 @@ class Context:
     @property
     def state(self) -> dict[str, Tensor]:
         """The statistics of the past steps, for scripts that carry any: the expectation is given these."""
-        return past_state(self.script)
+        return {**past_state(self.script), **getattr(self.hp, "state", {})}
 
 
 @cache

@@ -30,6 +30,9 @@ Check = Callable[[Script, "Batch"], None]
 Verdict = Literal["holds", "broken", "skipped"]
 Estimate = dict[str, Tensor]
 
+BY_TOKEN = {"advantages", "weights", "gradient", "likelihood"}
+"""what of an estimate is [B, G, T]"""
+
 GARBAGE = (math.nan, math.inf, -math.inf, 200.0)
 SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
@@ -183,26 +186,42 @@ def past_state(module: ModuleType) -> dict[str, Tensor]:
 # -------- What a law looks at --------
 
 
-def extra_inputs(script: Script, extras: Tensor) -> dict[str, Tensor]:
-    """The tensors that this script's loss takes besides, all of them different."""
-    return {name: extras * (place + 1) for place, name in enumerate(script.loss_inputs)}
+def extra_inputs(script: Script, extras: Tensor, state: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """What this script's loss takes besides: tensors, all of them different, and numbers that `state` carries."""
+    carried = [name for name in script.loss_inputs if script.carries(name)]
+    past = (past_state(script.module) if state is None else state) if carried else {}
+    own = {name: extras * (place + 1) for place, name in enumerate(script.loss_inputs) if name not in carried}
+    return own | {name: past[name] for name in carried}
 
 
-def loss(script: Script, batch: Batch, advantages: Tensor, weights: Tensor, logprobs: Tensor, hp: Any = None) -> Tensor:
+def loss(
+    script: Script,
+    batch: Batch,
+    advantages: Tensor,
+    weights: Tensor,
+    logprobs: Tensor,
+    hp: Any = None,
+    state: dict[str, Tensor] | None = None,
+) -> Tensor:
     """`policy_loss` of all rows of the batch. Everything is [B, G, T], or [rows, T]."""
     tensors = (logprobs, batch.old_logprobs_BGT, batch.ref_logprobs_BGT, advantages, weights, batch.mask_BGT)
     rows = [x.flatten(0, -2) for x in tensors]
-    extra = extra_inputs(script, batch.extras_BGT.flatten(0, -2))
+    extra = extra_inputs(script, batch.extras_BGT.flatten(0, -2), state)
     value: Tensor = script.module.policy_loss(*rows, hp or script.hp, **extra)
     return value
 
 
 def loss_and_gradient(
-    script: Script, batch: Batch, advantages: Tensor, weights: Tensor, hp: Any = None
+    script: Script,
+    batch: Batch,
+    advantages: Tensor,
+    weights: Tensor,
+    hp: Any = None,
+    state: dict[str, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The loss and its gradient with respect to the log-probs, of the batch's shape."""
     logprobs = batch.logprobs_BGT.detach().requires_grad_()
-    value = loss(script, batch, advantages, weights, logprobs, hp)
+    value = loss(script, batch, advantages, weights, logprobs, hp, state)
     if not value.requires_grad:
         return value, torch.zeros_like(logprobs)
     (gradient,) = torch.autograd.grad(value, logprobs, allow_unused=True)
@@ -216,7 +235,14 @@ def estimate(script: Script, batch: Batch) -> Estimate:
     weights = module.aggregation_weights(batch.mask_BGT, hp)
     value, gradient = loss_and_gradient(script, batch, advantages, weights)
     state = module.update_state(batch.rollouts(module), hp) if script.has("update_state") else {}
-    return {"advantages": advantages, "weights": weights, "loss": value, "gradient": gradient, **state}
+    made = {"likelihood": likelihood(script, batch)} if script.has("likelihood_weights") else {}
+    return {"advantages": advantages, "weights": weights, "loss": value, "gradient": gradient, **made, **state}
+
+
+def likelihood(script: Script, batch: Batch) -> Tensor:
+    """The weights of the likelihood of correct responses, [B, G, T], in a script that has it in its loss."""
+    made: Tensor = script.module.likelihood_weights(batch.rewards_BG, batch.mask_BGT)
+    return made
 
 
 def advantages_with(script: Script, batch: Batch, hp: Any = None, **changed: Any) -> Tensor:
@@ -357,7 +383,7 @@ def masked_positions_do_not_exist(script: Script, batch: Batch) -> None:
         dirty = spoiled(batch, garbage)
         same(estimate(script, dirty), clean, when, exactly=True)
         given = [clean[name].masked_fill(~batch.mask_BGT, garbage) for name in ("advantages", "weights")]
-        value, gradient = loss_and_gradient(script, dirty, *given)
+        value, gradient = loss_and_gradient(script, dirty, given[0], given[1])
         wanted = {"loss": clean["loss"], "gradient": clean["gradient"]}
         same({"loss": value, "gradient": gradient}, wanted, f"{when} of everything", exactly=True)
 
@@ -372,7 +398,7 @@ def padding_does_not_exist(script: Script, batch: Batch) -> None:
         if name.endswith("_BGT")
     }
     short, long = estimate(script, batch), estimate(script, batch._replace(**padded))
-    for name in ("advantages", "weights", "gradient"):
+    for name in BY_TOKEN & long.keys():
         zero(long[name][..., tokens:], f"with the rows padded to twice the length, {name} on a pad")
         long[name] = long[name][..., :tokens]
     same(long, short, "with the rows padded to twice the length")
@@ -441,7 +467,7 @@ def order_does_not_exist(script: Script, batch: Batch) -> None:
     prompts[:2] = prompts[:2].flip(0)  # of three prompts, no rotation: a baseline of the next prompt would follow that
     responses = torch.stack([torch.randperm(G, generator=generator) for _ in range(B)])
     before, after = estimate(script, batch), estimate(script, reindexed(batch, prompts, responses))
-    for name in ("advantages", "weights", "gradient"):
+    for name in BY_TOKEN & before.keys():
         before[name] = before[name][prompts[:, None], responses]
     same(after, before, "with the prompts and the responses in another order")
 
@@ -487,10 +513,11 @@ def on_policy_means_ratio_one(script: Script, batch: Batch) -> None:
     """At the first update the gradient is weight times advantage for every ratio, and no token is clipped.
 
     The terms beside the advantage's, the KL and the entropy, are those of the same loss with advantages of 0. Of those
-    a KL has no gradient where the policy is the reference, unless it is one that has none in expectation.
+    a KL has no gradient where the policy is the reference, unless it is one that has none in expectation. No response
+    counts as correct.
     """
     module, hp = script.module, script.hp
-    batch = batch._replace(old_logprobs_BGT=batch.logprobs_BGT)
+    batch = batch._replace(old_logprobs_BGT=batch.logprobs_BGT, extras_BGT=torch.zeros_like(batch.extras_BGT))
     advantages = advantages_with(script, batch)
     tracked = {name: x.clone().requires_grad_() for name, x in batch._asdict().items() if x.is_floating_point()}
     need(
@@ -517,6 +544,7 @@ def on_policy_in_bfloat16(script: Script, batch: Batch) -> None:
     """Log-probs that are equal have a ratio of exactly 1, however coarse they are."""
     coarse = batch.logprobs_BGT.bfloat16()
     batch = batch._replace(logprobs_BGT=coarse, old_logprobs_BGT=coarse, ref_logprobs_BGT=coarse)
+    batch = batch._replace(extras_BGT=torch.zeros_like(batch.extras_BGT))
     signs = torch.tensor([1.0, -1.0], dtype=torch.float64)[torch.arange(batch.mask_BGT.shape[1]) % 2]
     advantages = batch.mask_BGT.double() * signs[:, None]
     weights = script.module.aggregation_weights(batch.mask_BGT, script.hp)
@@ -584,9 +612,16 @@ def scores_are_z(script: Script, plan: Plan, group: int) -> None:
     ddof = int(script.number("normalization_ddof", 0))
     hps = [script.with_numbers(normalization_epsilon=epsilon) for epsilon in (0.0, 1.0, 2.0)]
     plain, one, two = (counted_once(plan, batch, advantages_with(script, batch, hp)) for hp in hps)
+    of_returns = getattr(plan.spec.normalization, "of_returns", False)
+    rewards = counted_once(plan, batch, batch.rewards_BG[..., None].expand(batch.mask_BGT.shape))
     for scope in range(len(plain)):
-        spread = plain[scope].std(correction=ddof)
-        close(spread, torch.ones_like(spread), f"the std of what was divided by it, ddof {ddof},", rtol=1e-9)
+        if not of_returns:
+            spread = plain[scope].std(correction=ddof)
+            close(spread, torch.ones_like(spread), f"the std of what was divided by it, ddof {ddof},", rtol=1e-9)
+        elif not plan.kl_in_reward:  # epsilon is 1 of the slower, so the divisor is known
+            spread = 1 / (plain[scope] / one[scope] - 1)
+            wanted = rewards[scope].std(correction=ddof).expand(spread.shape)
+            close(spread, wanted, f"what is divided by, beside the std of the rewards, ddof {ddof},", rtol=1e-9)
         slower = plain[scope] / one[scope] - 1, plain[scope] / two[scope] - 1  # epsilon over the std
         close(slower[1], 2 * slower[0], "with an epsilon of 2 and not 1, what it does to the advantage", rtol=1e-9)
 
@@ -614,6 +649,7 @@ def rewards_times_a_constant(script: Script, batch: Batch) -> None:
     """
     plan, group = plan_of(script), max(2, batch.mask_BGT.shape[1])
     own = plan.normalization_state and len(plan.state_updates) == 1  # without a baseline that moves between the steps
+    own = own and not getattr(plan.spec.normalization, "of_returns", False)
     spread = getattr(plan.spec.normalization, "divisor", "none") == "std" and not plan.normalization_state
     if own:
         scores_are_z_of_the_past(script, plan, group)
@@ -661,7 +697,7 @@ def degenerate_groups_are_defined(script: Script, batch: Batch) -> None:
             finite(fresh, "after a first step without any reward")
     empty = estimate(script, batch._replace(mask_BGT=torch.zeros_like(batch.mask_BGT)))
     finite(empty, "with empty responses")
-    for name in ("advantages", "weights", "loss", "gradient"):
+    for name in (BY_TOKEN | {"loss"}) & empty.keys():
         zero(empty[name], f"with empty responses, {name}")
 
 
@@ -689,15 +725,15 @@ def outcomes(script: Script, batch: Batch, hp: Any) -> Iterator[Tensor]:
     if script.has("select") or script.has("select_after"):
         wide = torch.linspace(-1, 2, 3 * int(max(script.number("max_variance", 1), 2)), dtype=torch.float64)
         yield from select_of(script)(wide.square()[None], hp)
-    state = past_state(module) if script.has("update_state") else {}
-    for _ in range(2):
-        rollouts = batch.rollouts(module, state=state)
-        advantages = module.compute_advantages(rollouts, hp)
-        yield advantages
-        state = module.update_state(rollouts, hp) if script.has("update_state") else state
     weights = module.aggregation_weights(batch.mask_BGT, hp)
     yield weights
-    yield from loss_and_gradient(script, batch, advantages, weights, hp)
+    for state in ({}, past_state(module)) if script.has("update_state") else ({},):
+        for _ in range(2):
+            rollouts = batch.rollouts(module, state=state)
+            advantages = module.compute_advantages(rollouts, hp)
+            yield advantages
+            state = module.update_state(rollouts, hp) if script.has("update_state") else state
+        yield from loss_and_gradient(script, batch, advantages, weights, hp, state)
 
 
 def differ(left: Tensor, right: Tensor) -> bool:
@@ -752,12 +788,31 @@ def entropy_is_as_named(script: Script, batch: Batch) -> None:
     close(slope, -weights * script.number("entropy_bonus", 0.0), "the gradient of the loss in the entropy", rtol=1e-9)
 
 
+def likelihood_is_as_named(script: Script, batch: Batch) -> None:
+    """The likelihood of correct responses is maximized in weights of its own, which are 1 over their tokens."""
+    correct = batch.mask_BGT & (batch.rewards_BG > 0)[..., None]
+    wanted = correct.double() / max(int(correct.sum()), 1)
+    weights = likelihood(script, batch)
+    close(weights, wanted, "of correct responses, the weight of a token's likelihood", rtol=1e-9)
+    none = torch.zeros_like(weights)
+    slopes = []
+    for given in (weights, none):
+        logprobs = batch.logprobs_BGT.detach().requires_grad_()
+        rows = [x.flatten(0, 1) for x in (logprobs, batch.old_logprobs_BGT, batch.ref_logprobs_BGT, none, none)]
+        extra = extra_inputs(script, none.flatten(0, 1)) | {"likelihood_weights": given.flatten(0, 1)}
+        value = script.module.policy_loss(*rows, batch.mask_BGT.flatten(0, 1), script.hp, **extra)
+        slopes.append(torch.autograd.grad(value, logprobs)[0])
+    coefficient = script.number("positive_nll_coefficient", 0.0)
+    close(slopes[0] - slopes[1], -coefficient * weights, "of the likelihood, the gradient of the loss", rtol=1e-9)
+
+
 def decay_is_as_named(script: Script, batch: Batch, name: str) -> None:
     """With a decay of 0 nothing is left of the past, in the statistics that it has to do with."""
     module, forgetful = script.module, dataclasses.replace(script.hp, **{name: 0.0})
     usual = module.update_state(batch.rollouts(module), script.hp)
     late = module.update_state(batch.rollouts(module), forgetful)
-    fresh = module.update_state(batch.rollouts(module, state={}), forgetful)
+    carried = {number: value for number, value in past_state(module).items() if script.carries(number)}
+    fresh = module.update_state(batch.rollouts(module, state=carried), forgetful)
     for key in usual:
         if differ(usual[key], late[key]):
             close(late[key], fresh[key], f"with a {name} of 0, {key}")
@@ -772,13 +827,14 @@ def every_number_acts(script: Script, batch: Batch) -> None:
     """
     if script.has("transform_rewards"):
         rewards_are_as_named(script)
+    if "likelihood_weights" in script.loss_inputs:
+        likelihood_is_as_named(script, batch)
     if script.loss_inputs == ("entropies",) and "entropy_bonus" in arguments_read(script.module):
         entropy_is_as_named(script, batch)
     module, hp, plan = script.module, script.hp, script.plan
     names = arguments_read(module)
     if plan is not None:
-        taken = [parameter for of_question in plan.question_parameters.values() for parameter in of_question.values()]
-        numbers = [parameter for parameter in taken if not isinstance(parameter.value, str)]
+        numbers = plan.estimator_parameters
         names = [parameter.argument for parameter in numbers]
         for parameter in numbers:
             value = getattr(hp, parameter.argument, None)
@@ -791,6 +847,8 @@ def every_number_acts(script: Script, batch: Batch) -> None:
         rich._replace(rewards_BG=scale * rich.rewards_BG, step_rewards_BGT=scale * rich.step_rewards_BGT)
         for scale in (4, 400)
     ]
+    if script.carries("kl_coefficient"):  # which is moved by a KL on either side of its target, as far as a bound
+        batches += [batches[0]._replace(ref_logprobs_BGT=rich.old_logprobs_BGT - nats) for nats in (0.5, 50.0)]
     rich, usual = batches[0], [list(outcomes(script, each, hp)) for each in batches]
     for name in arguments_read(module):
         if name.endswith("_decay") and script.has("update_state"):
@@ -942,6 +1000,8 @@ def weighting_of(script: Script) -> Weighting:
         return detached_clip(values["detached_clip_low"], values["detached_clip_high"])
     if {"soft_gate_positive", "soft_gate_negative"} <= values.keys():
         return soft_gate(values["soft_gate_positive"], values["soft_gate_negative"])
+    if {"token_clip_low", "token_clip_high"} <= values.keys():  # bounds of the log-ratio
+        return clip(1 - math.exp(-values["token_clip_low"]), math.expm1(values["token_clip_high"]), math.inf)
     raise NotApplicable("no argument of the script bounds the ratio")
 
 

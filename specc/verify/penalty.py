@@ -22,6 +22,9 @@ from specc.verify.verdict import SAME, compare, sizes_of
 TIES = ((0.0, 1.0, 1.0, -1.0), (-2.0, 1.0, 1.0, 0.0))
 """rewards of two prompts of which some are equal, so that groups of different responses may be dropped"""
 
+BESIDE = {"positive_nll_coefficient": 0.0}
+"""What is in the loss beside reward and KL is left out here: a divisor of both would not divide it."""
+
 REFERENCES = ("full", "partial", "forward", "forward of responses")
 
 
@@ -92,7 +95,7 @@ def factor_on(script: Script, environment: Environment, size: int, kind: str, *,
     tables, prompts = environment.tables, len(environment.prompts)
 
     def expected(beta: float) -> Tensor:
-        hp = script.with_numbers(kl_coefficient=beta)
+        hp = script.with_numbers(kl_coefficient=beta, **BESIDE)
         if exact:
             return moments(script, environment, size, hp).mean * prompts
         return population(script, environment, size, hp)
@@ -133,7 +136,7 @@ def rescales_each_prompt(script: Script, size: int) -> bool:
     alone = level().only(0)
 
     def expected(beta: float) -> Tensor:
-        hp = script.with_numbers(kl_coefficient=beta, normalization_epsilon=0.0)
+        hp = script.with_numbers(kl_coefficient=beta, normalization_epsilon=0.0, **BESIDE)
         return compare(script, alone, size, hp)[0].mean
 
     none, once, twice = (expected(beta) for beta in (0.0, 30.0, 60.0))  # enough to change the order of the returns
@@ -142,7 +145,7 @@ def rescales_each_prompt(script: Script, size: int) -> bool:
 
     def beside(scale: float) -> float:
         world = level(((0, 0, 0, 0), (-2 * scale, scale, 3 * scale, 0)), uniform=True)
-        hp = script.with_numbers(kl_coefficient=1.0, normalization_epsilon=0.0)
+        hp = script.with_numbers(kl_coefficient=1.0, normalization_epsilon=0.0, **BESIDE)
         return float(population(script, world, size, hp)[0].norm())
 
     return beside(1000) > 0.1 * beside(1)
