@@ -12,7 +12,7 @@ kl part       full: the gradient of KL(pi || ref) of whole responses, as the bat
 Run it, alone or with `accelerate launch`; --help lists every argument:
 
     python reinforcepp.py --model DIR --train_data train.jsonl --eval_data heldout.jsonl \\
---reward verifier.py:score --output_dir runs/reinforcepp
+        --reward verifier.py:score --output_dir runs/reinforcepp
 
 Shapes: B prompts, G responses a prompt, T response tokens (EOS included, right-padded), P prompt tokens (left-padded).
 The statistics of a step are over its whole batch, [B, G] or [B, G, T]; the losses are sums over rows, [rows, T].
@@ -117,7 +117,7 @@ class Args:
     report_to: str = arg("tensorboard", "accelerate's trackers, separated by commas")
 
 
-def check_args(args: Args, required: tuple[str, ...]) -> None:
+def check_args(args: Args, required: tuple[str, ...], minibatches: int) -> None:
     """Stops the run at a bad argument, before anything is loaded."""
     for name in required:
         if not getattr(args, name):
@@ -130,8 +130,8 @@ def check_args(args: Args, required: tuple[str, ...]) -> None:
                 stop(f"--{name} is {getattr(args, name)}, and must be {bound}")
     if args.lr_scheduler not in ("constant", "linear", "cosine"):
         stop(f"--lr_scheduler is {args.lr_scheduler}, and must be constant, linear or cosine")
-    if args.prompts_per_step % args.minibatches:
-        stop(f"--prompts_per_step {args.prompts_per_step} does not divide into --minibatches {args.minibatches}")
+    if args.prompts_per_step % minibatches:
+        stop(f"--prompts_per_step {args.prompts_per_step} does not divide into --minibatches {minibatches}")
     local = Path(args.model)
     if local.exists() and not (local / "config.json").is_file():
         stop(f"--model: {args.model} is no checkpoint, it has no config.json")
@@ -649,7 +649,7 @@ def rows_of_step(rows: list[dict[str, Any]], step: int, count: int, seed: int) -
 # -------- Models and checkpoints --------------------------------------------------------------------------------------
 
 
-def start(args: Args) -> Accelerator:
+def start(args: Args, minibatches: int) -> Accelerator:
     """The accelerator, with bf16 settled, and a stop where the launch would train processes alone or unevenly."""
     if args.bf16 is None:
         args.bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
@@ -665,8 +665,8 @@ def start(args: Args) -> Accelerator:
     launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
     if launched != world:
         stop(f"{launched} processes were launched and accelerate sees {world}, so each would train alone")
-    if args.prompts_per_step % (world * args.minibatches):
-        parts = f"{world} processes x {args.minibatches} minibatches"
+    if args.prompts_per_step % (world * minibatches):
+        parts = f"{world} processes x {minibatches} minibatches"
         stop(f"--prompts_per_step {args.prompts_per_step} does not divide into {parts}")
     try:
         Path(args.output_dir).mkdir(parents=True, exist_ok=True)
@@ -855,19 +855,19 @@ def summarize(folder: Path) -> None:
             for sample in (sample for sample in samples if sample["step"] == row["step"]):
                 prompt = sample["prompt"] if isinstance(sample["prompt"], str) else sample["prompt"][-1]["content"]
                 print(f"  {prompt[-28:]!r:>32} -> {sample['completion'][:40]!r:<32} reward {sample['reward']:g}")
-    draw_learning_curve(folder, metrics)
+    draw_learning_curve(folder, metrics, ("reward", "eval_reward"))
     print(f"\nthe trained model is in {folder / 'model'}")
 
 
-def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]]) -> None:
-    """Draws reward and held-out reward by step into learning_curve.png, where matplotlib is installed."""
+def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]], names: tuple[str, str]) -> None:
+    """Draws a metric and its held-out one by step into learning_curve.png, where matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return print("no learning_curve.png: matplotlib is not installed")
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for name, style in (("reward", "-"), ("eval_reward", "o-")):
+    for name, style in zip(names, ("-", "o-"), strict=True):
         if points := [(row["step"], row[name]) for row in metrics if name in row]:
             axes.plot(*zip(*points, strict=True), style, label=name)
     axes.set(xlabel="step", title=folder.name)
@@ -882,11 +882,11 @@ def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]]) -> None:
 
 def train(args: Args) -> None:
     # 1. Whatever can be wrong with the arguments, the data and the reward is found before the policy is loaded.
-    check_args(args, required=("reward", "model", "train_data", "output_dir"))
+    check_args(args, required=("reward", "model", "train_data", "output_dir"), minibatches=args.minibatches)
     tokenizer = load_tokenizer(args.model)
     rows = load_rows(args.train_data, "train_data")
     held_out = load_rows(args.eval_data, "eval_data") if args.eval_data else []
-    accelerator = start(args)
+    accelerator = start(args, args.minibatches)
     device, main, world = accelerator.device, accelerator.is_main_process, accelerator.num_processes
     scorer = Scorer(args.reward, set.intersection(*map(set, rows + held_out)))
     rows = tokenize(rows, tokenizer, args.max_prompt_length)

@@ -304,6 +304,8 @@ def verify(specs: tuple[str, ...], as_json: bool, group_size: int | None, seed: 
             if verified.fails:
                 console.print()
                 console.print(report.render(verified))
+    if plot is not None and results[0].variance is None:
+        raise click.ClickException(f"--plot {plot}: a script on pairs has no weight and no noise that are drawn")
     if plot is not None:
         with failing_for(plot, "written"):
             report.plot(results[0], plot)
@@ -327,6 +329,8 @@ def with_group_size(compiled: Compiled, group_size: int | None) -> Plan:
 
     if group_size is None:
         return compiled.plan
+    if not compiled.plan.online:
+        raise click.UsageError(f"--group-size {group_size}: {compiled.name} has pairs of responses, and no groups")
     if group_size < compiled.plan.min_group_size:
         least = compiled.plan.min_group_size
         raise click.UsageError(f"--group-size {group_size}: {compiled.name} needs at least {least} responses a prompt")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specc.answers.base import VERDICTS, Effect, Finding, Number, Penalty, weakest
+from specc.answers.objective import WIN_RATE
 from specc.weights import Weight, slope_of
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ SYMBOLS = (
     "V_b = E[(R - b)^2 |s|^2] - |G|^2"
 )
 """what the formulas of `Derived.variance` are in"""
+
+FIRST_STEP = "at the first step, on pairs that the policy has sampled"
+LATER_STEPS = "later steps follow the loss and not the win rate"
 
 CLOSE = 1e-10
 """relative difference up to which a factor is 1"""
@@ -57,6 +61,8 @@ class Derived:
     group_size: int
     target: str = ""
     """what the verdict for 0/1 rewards is about, where that is not E[R]"""
+    pairs: bool = False
+    """whether it is about the first step on pairs of the policy's own responses, and the gradient of the win rate"""
 
     @property
     def reasons(self) -> list[tuple[str, str]]:
@@ -70,6 +76,7 @@ class Derived:
     def said(self, rewards: str) -> str:
         """The verdict for `binary` or `real` rewards with what it means here."""
         aim = f"grad {self.target}" if rewards == "binary" and self.target else "grad E[R]"
+        aim = f"the gradient of the {WIN_RATE}" if self.pairs else aim
         reweighted = f"each prompt's {aim} times a weight that depends on its success rate p"
         limit = ", as the batch grows" * any(getattr(part, rewards) == "asymptotic" for part in self.effects)
         return {
@@ -87,6 +94,8 @@ class Derived:
         said = self.said("binary")
         if self.binary == "biased":
             said += f", since {next(part.reason for part in self.effects if part.binary == 'biased')}"
+        if self.pairs:
+            return {"verdict": f"{FIRST_STEP}, {said}; {LATER_STEPS}"}
         if self.binary != self.real:
             said = f"for 0/1 rewards {said}; for real-valued rewards {self.real}"
         if self.reused:
@@ -103,7 +112,7 @@ def derive(spec: Spec) -> Derived:
     c = product([part.value(size) for part in parts])
     if c is not None and math.isclose(c, 1.0, rel_tol=CLOSE):  # e.g. half of it, divided by a std of 1/2
         binary, real = ("unbiased" if verdict == "proportional" else verdict for verdict in (binary, real))
-    weight, slope = weight_of(spec), slope_of(spec.target)
+    weight, slope = weight_of(spec), slope_of(spec.target) if spec.online else None
     if slope is not None:
         binary = towards(slope, binary, weight, exact=all(part.binary != "asymptotic" for part in parts))
     told = sorted(parts, key=lambda part: -VERDICTS.index(part.binary) - VERDICTS.index(part.real))
@@ -130,6 +139,7 @@ def derive(spec: Spec) -> Derived:
         variance=variance_of(spec),
         group_size=size,
         target=spec.target if slope is not None and spec.target else "",
+        pairs=not spec.online,
     )
 
 
@@ -159,6 +169,8 @@ def product(values: list[Number | None]) -> Number | None:
 
 def weight_of(spec: Spec) -> Weight | None:
     """w(p) at the spec's own group size, where it depends on counts alone."""
+    if not spec.online:
+        return None
     differences = spec.sampling.differences(spec) if spec.sampling.selects else spec.normalization.on_counts(spec)
     scaling = list(spec.objective.effects(spec))
     if not spec.normalization.rescales_prompts:
@@ -187,7 +199,8 @@ def variance_of(spec: Spec) -> str:
 
 def refuted_claim(spec: Spec) -> Iterator[Finding]:
     """A warning where the spec claims another verdict than its own; about a target not known here none is judged."""
-    if spec.claim is None or (spec.target is not None and slope_of(spec.target) is None):
+    known = spec.target is None or (slope_of(spec.target) is not None if spec.online else spec.target == WIN_RATE)
+    if spec.claim is None or not known:
         return
     derived = derive(spec)
     if spec.claim == derived.overall:

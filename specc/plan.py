@@ -65,7 +65,7 @@ class Plan:
     def parameters(self) -> list[Parameter]:
         """The numbers that become arguments of the script, in the order of the questions, and those of the sampling."""
         of_answers = [p for question in QUESTIONS for p in self.question_parameters[question].values()]
-        return of_answers + list(self.spec.sampling.parameters())
+        return of_answers + (list(self.spec.sampling.parameters()) if self.online else [])
 
     @property
     def estimator_parameters(self) -> list[Parameter]:
@@ -95,6 +95,18 @@ class Plan:
                         f"with this combination of answers nothing in the script reads it: {answer.describe()}",
                         f"remove {parameter.field}",
                     )
+
+    # the data
+
+    @property
+    def online(self) -> bool:
+        """Whether the policy is trained on responses that it samples, and not on pairs that are given."""
+        return self.spec.online
+
+    @property
+    def cached_reference(self) -> bool:
+        """Whether the log-probs of given responses under the policy at step 0 are found once, before the first step."""
+        return self.spec.kl.in_contrast
 
     # the signal
 
@@ -285,7 +297,7 @@ class Plan:
     @property
     def skips_rows(self) -> bool:
         """Whether a response with advantage 0 has no gradient, so that its passes in the update can be left out."""
-        return not (self.kl_in_loss or self.entropy_bonus)
+        return self.online and not (self.kl_in_loss or self.entropy_bonus)
 
     @property
     def mask_truncated(self) -> bool:
@@ -317,6 +329,9 @@ class Plan:
     @property
     def passes(self) -> list[str]:
         """What a step runs, in order."""
+        if not self.online:
+            once = "once, before the first step: forward pass of the policy over all pairs, as the reference"
+            return [once] * self.cached_reference + ["forward and backward pass of the policy over the step's pairs"]
         reused = self.spec.sampling.updates_per_batch > 1
         every = self.spec.sampling.updates_per_batch
         steps = {

@@ -24,7 +24,9 @@ SECTIONS = (
     "steps",
     "logprobs",
     "updates",
+    "pairs",
     "arguments",
+    "pair_arguments",
     "models",
     "checkpoints",
     "reporting",
@@ -41,6 +43,7 @@ INTERFACE = (
     "aggregation_weights",
     "likelihood_weights",
     "policy_loss",
+    "preference_loss",
 )
 
 WIDTH = 120
@@ -51,7 +54,7 @@ def render(plan: Plan, origin: str, digest: str) -> str:
     """The script for a plan, not yet formatted. `origin` names the spec's file and `digest` its bytes."""
     sections = {name: read_fragment("sections", name) for name in SECTIONS}
     chosen = [fragment for fragments in plan.fragments.values() for fragment in fragments]
-    page = environment().get_template("trainer.py.j2")
+    page = environment().get_template("trainer.py.j2" if plan.online else "preference_trainer.py.j2")
     text = page.render(
         plan=plan,
         spec=plan.spec,
@@ -125,7 +128,10 @@ def arguments(plan: Plan, section: Fragment) -> str:
     """The section of the arguments, with the spec's numbers and where the reward is, and the published defaults."""
     published = plan.spec.defaults.model_dump(exclude_none=True)
     lines = []
-    for line in section.code.splitlines():
+    code = section.code
+    if not plan.online:
+        code = code.replace(class_of(code, "Args"), class_of(read_fragment("sections", "pair_arguments").code, "Args"))
+    for line in code.splitlines():
         name = line.split(":")[0].strip()
         if "= arg(" in line and name in published:
             line = replace_default(line, published[name])
@@ -137,6 +143,12 @@ def arguments(plan: Plan, section: Fragment) -> str:
         if name == "train_data":
             lines += [argument_line(n, "str", "", help, {}) for n, (help, _) in plan.reward_arguments.items()]
     return "\n".join(lines)
+
+
+def class_of(code: str, name: str) -> str:
+    """The text of a class, without its decorators."""
+    (found,) = (node for node in ast.parse(code).body if isinstance(node, ast.ClassDef) and node.name == name)
+    return ast.get_source_segment(code, found) or ""
 
 
 def argument_line(name: str, type: str, default: Any, help: str, bounds: dict[str, float]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from specc.answers import ASKED, QUESTIONS, answers_to
 from specc.answers.base import Answer, Block
-from specc.derive import SYMBOLS
+from specc.derive import FIRST_STEP, LATER_STEPS, SYMBOLS
 from specc.problems import nested_block, visible, wanted
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def optimized(derived: Derived) -> list[str]:
         ("for 0/1 rewards", derived.said("binary")),
         ("for real-valued rewards", derived.said("real")),
     ]
+    if derived.pairs:
+        rows[1:] = [(FIRST_STEP, derived.said("real")), (LATER_STEPS, "")]
     c = derived.value()
     if c is not None and c != 1:
         rows.append(("c at this k", f"{c} = {float(c):.6g}" if isinstance(c, Fraction) else f"{c:.6g}"))

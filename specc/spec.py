@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from specc.answers import QUESTIONS
+from specc.answers import QUESTIONS, answers_to
 from specc.answers.base import Answer, Block, Finding, Parameter, union_of
 from specc.answers.baseline import Baseline
 from specc.answers.kl import KL
@@ -108,11 +108,49 @@ class Spec(Block):
         """The five answers, in the order of the signal chain."""
         return {question: getattr(self, question) for question in QUESTIONS}
 
+    @property
+    def online(self) -> bool:
+        """Whether the policy is trained on responses that it samples, and not on pairs that are given."""
+        return "rollouts" in self.objective.works_on
+
     def findings(self) -> Iterator[Finding]:
         """What the answers say of each other: contradictions, and warnings."""
+        if apart := list(self.mismatches()):
+            yield from apart
+            return
         for answer in self.answers.values():
             yield from answer.check(self)
-        yield from self.sampling.check(self)
+        if self.online:
+            yield from self.sampling.check(self)
+        else:
+            for name in sorted(self.sampling.model_fields_set):
+                yield Finding(
+                    "dead-option",
+                    ("sampling", name),
+                    f"sampling.{name} has no effect with objective: {self.objective.name}",
+                    "the responses are those of the data: none is sampled, each pair is used once in a step, and "
+                    "log-probs are taken at temperature 1",
+                    f"remove {name}",
+                )
+
+    def mismatches(self) -> Iterator[Finding]:
+        """Answers that learn from other data than the objective: from sampled responses, or from given pairs."""
+        (data,) = self.objective.works_on
+        learns = {
+            "rollouts": "learns from responses that the policy samples, each with a reward",
+            "pairs": "learns from pairs of given answers, of which one was chosen; nothing is sampled or scored",
+        }[data]
+        for question, answer in self.answers.items():
+            if data not in answer.works_on:
+                others = [name for name, other in answers_to(question).items() if data in other.works_on]
+                yield Finding(
+                    "pairs-and-rollouts",
+                    answer.at(),
+                    f"{question}: {answer.name} does not go with objective: {self.objective.name}",
+                    f"{self.objective.name} {learns}",
+                    f"{question}: {' or '.join(filter(None, [', '.join(others[:-1]), others[-1]]))}"
+                    + ("; or quantity: preference, with reward: preferences and baseline: pair" * (data == "rollouts")),
+                )
 
     def advantages_on_counts(self, correct: int, wrong: int, baseline: float | None) -> tuple[float, float] | None:
         """The advantages of a wrong and of a correct response in a group of so many, with 0/1 rewards; 0 for none.

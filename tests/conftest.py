@@ -19,6 +19,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 ROOT = Path(__file__).resolve().parent.parent
 ALGORITHMS = sorted(path.stem for path in (ROOT / "algorithms").glob("*.yaml"))
+ON_PAIRS = [
+    name for name in ALGORITHMS if "reward: preferences" in (ROOT / f"algorithms/{name}.yaml").read_text("utf-8")
+]
+ONLINE = [name for name in ALGORITHMS if name not in ON_PAIRS]
+"""Those that learn from pairs of given answers, and those that learn from what they sample."""
 
 
 def load_module(path: Path) -> ModuleType:
@@ -38,9 +43,9 @@ def generated(name: str) -> ModuleType:
     return load_module(ROOT / "generated" / f"{name}.py")
 
 
-@pytest.fixture(params=ALGORITHMS)
+@pytest.fixture(params=ONLINE)
 def script(request: pytest.FixtureRequest) -> ModuleType:
-    """Every shipped algorithm's script in turn."""
+    """The script of every shipped algorithm that samples in turn."""
     return generated(request.param)
 
 

@@ -122,7 +122,7 @@ def lint(scripts: list[str]) -> str:
 def disagreements(spec: Spec, script: Script) -> Iterator[str]:
     """Where the rules of the answers and the enumeration differ."""
     derived, size = derive(spec), spec.sampling.group_size
-    weight = find_weight(script, size, script.with_numbers(kl_coefficient=0.0))
+    weight = find_weight(script, size, script.with_numbers(kl_coefficient=0.0)) if spec.online else None
     for kind in KINDS:
         first = judge(script, kind, size, weight=weight)
         later = judge(script, kind, size, reused=True, weight=weight, coupled=not first.exact)

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from specc.load import findings_of
 from specc.spec import Spec
-from specc.verify.enumerate import moments
 from specc.verify.environment import Environment, coin, fixed, level
 from specc.verify.script import Script
+from specc.verify.verdict import expected as expected_gradient
 
 Data = dict[str, Any]
 
@@ -55,6 +55,10 @@ def changed(data: Data, **parts: Any) -> Data:
 def identities(spec: Spec) -> Iterator[Identity]:
     """Those that say something about this spec."""
     data = spec.model_dump(exclude_none=True, exclude={"specc", "accept", "defaults", "claim", "target"})
+    if not spec.online:
+        del data["sampling"]
+        yield from identities_of_pairs(data)
+        return
     if (clip := data["reward"].get("clip")) is not None:
         data["reward"]["clip"] = [clip["low"], clip["high"]]
     kl, objective, k = data["kl"], data["objective"], spec.sampling.group_size
@@ -125,6 +129,22 @@ def identities(spec: Spec) -> Iterator[Identity]:
         yield Identity("aggregations of equal lengths", other, factor=factor, worlds=(level(),), of_loss=True)
 
 
+def identities_of_pairs(data: Data) -> Iterator[Identity]:
+    """Those of specs on pairs, at the first step, where the policy is the reference."""
+    objective = data["objective"]
+    if objective["length_normalized"]:
+        other = changed(data, objective={"length_normalized": False, "beta": objective["beta"] / 2})
+        yield Identity("the mean of two tokens is half their sum", other, worlds=(level(),))
+    if data["kl"]["placement"] == "implicit":
+        other = changed(data, objective={"margin": 0.0})
+        factor = 2 / (1 + math.exp(-objective["margin"]))
+        yield Identity("at the reference a margin is a factor", other, factor=factor)
+    else:
+        other = changed(data, kl={"placement": "implicit"})
+        even = level(uniform=True)
+        yield Identity("a policy that prefers nothing is a reference", other, worlds=(even,))
+
+
 def broken_identities(spec: Spec, script: Script, most: int | None = None) -> Iterator[str]:
     """The identities that do not hold for the spec's script; of many, `most` that take turns from spec to spec."""
     found = list(identities(spec))
@@ -146,6 +166,5 @@ def broken_identities(spec: Spec, script: Script, most: int | None = None) -> It
 
 
 def expected(script: Script, world: Environment, size: int, numbers: dict[str, float], reused: bool) -> Tensor:
-    return moments(
-        script, world.only(0) if size > 3 else world, size, script.with_numbers(**numbers), reused=reused
-    ).mean
+    world = world.only(0) if size > 3 else world
+    return expected_gradient(script, world, size, script.with_numbers(**numbers), reused)

@@ -85,17 +85,22 @@ def block(draw: st.DrawFn, cls: type[BaseModel]) -> dict[str, Any]:
 
 
 @st.composite
-def answers(draw: st.DrawFn, question: str) -> dict[str, Any]:
-    """An answer to the question."""
-    name = draw(st.sampled_from(sorted(answers_to(question))))
+def answers(draw: st.DrawFn, question: str, data: str) -> dict[str, Any]:
+    """An answer to the question that goes with the kind of data."""
+    name = draw(st.sampled_from(sorted(name for name, a in answers_to(question).items() if data in a.works_on)))
     cls = answers_to(question)[name]
     return {**draw(block(cls)), cls.discriminator: name}
+
+
+# What answers go with: there are few on pairs, which take one draw in eight.
+KINDS_OF_DATA = ("rollouts",) * 7 + ("pairs",)
 
 
 @st.composite
 def specs(draw: st.DrawFn) -> Spec:
     """A spec without errors: where one answer contradicts another, what the error points at is left out."""
-    data: dict[str, Any] = {"name": "drawn", **{question: draw(answers(question)) for question in QUESTIONS}}
+    kind = draw(st.sampled_from(KINDS_OF_DATA))
+    data: dict[str, Any] = {"name": "drawn", **{question: draw(answers(question, kind)) for question in QUESTIONS}}
     data["sampling"] = {"group_size": draw(st.sampled_from(GROUP_SIZES)), "mask_truncated": draw(st.booleans())}
     data["sampling"]["minibatches"] = draw(st.integers(1, 2))
     for name in ("keep", "resample", "advantages_over"):
@@ -143,6 +148,13 @@ CONTEXTS: list[dict[str, Any]] = [
         **PLAIN,
         "reward": {"source": "process_reward"},
         "objective": {"quantity": "token_advantage", "aggregation": "token_mean"},
+    },
+    {
+        "reward": {"source": "preferences"},
+        "kl": {"placement": "implicit"},
+        "baseline": {"source": "pair"},
+        "normalization": {"scope": "none"},
+        "objective": {"quantity": "preference"},
     },
 ]
 

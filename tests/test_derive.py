@@ -324,6 +324,7 @@ SHIPPED = {
     "reinforce_ema": "unbiased",
     "sapo": "biased",
     "cispo": "reweighted",
+    "dpo": "proportional",
     "drgrpo": "proportional",
     "grpo": "biased",
     "grpo_process": "biased",
@@ -333,6 +334,7 @@ SHIPPED = {
     "reinforcepp_baseline": "asymptotic",
     "remax": "asymptotic",
     "rloo": "unbiased",
+    "simpo": "biased",
 }
 
 

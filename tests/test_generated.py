@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from conftest import ALGORITHMS, ROOT
+from conftest import ALGORITHMS, ON_PAIRS, ROOT
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -39,6 +39,7 @@ INTERFACE = {
     "aggregation_weights": ["mask_BGT", "hp"],
     "policy_loss": ["logprobs", "old_logprobs", "ref_logprobs", "advantages", "weights", "mask", "hp"],
     "count_clipped": ["logprobs", "old_logprobs", "advantages", "mask", "hp"],
+    "preference_loss": ["logprobs", "ref_logprobs", "weights", "mask", "hp"],
     "Scorer.__call__": ["self", "rows", "completions", "ended"],
     "StepScorer.__call__": ["self", "rows", "completions", "steps", "ended"],
 }
@@ -233,8 +234,10 @@ def test_the_interface_is_the_contract(name: str) -> None:
         if function in found:
             extra = [argument.arg for argument in found[function].args.kwonlyargs]
             assert parameters(found[function]) == expected + extra
-    for function in ("compute_advantages", "aggregation_weights", "policy_loss", "train", "main"):
+    online = ("compute_advantages", "aggregation_weights", "policy_loss")
+    for function in ("train", "main", *(("preference_loss",) if name in ON_PAIRS else online)):
         assert function in found
+    assert not found.keys() & set(online if name in ON_PAIRS else ("preference_loss",))
 
 
 # -------- one text for one meaning --------
@@ -261,6 +264,8 @@ def test_what_means_the_same_is_the_same() -> None:
         "policy_loss",
         "aggregation_weights",
         "count_clipped",
+        "implied_rewards",
+        "preference_loss",
     }
     texts: dict[str, set[str]] = defaultdict(set)
     for name in ALGORITHMS:

@@ -1139,9 +1139,16 @@ def test_advantages_of_a_critic_by_hand() -> None:
 # -------- Preferences --------
 
 
-def preference_loss(chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor, beta: float) -> Tensor:
-    """-log sigmoid(beta (log pi/ref of the chosen response - log pi/ref of the rejected one)) (DPO)."""
-    return -torch.nn.functional.logsigmoid(beta * ((chosen - ref_chosen) - (rejected - ref_rejected)))
+DPO = Spec.model_validate(
+    {
+        "name": "dpo",
+        "reward": "preferences",
+        "kl": "implicit",
+        "baseline": "pair",
+        "normalization": "none",
+        "objective": {"quantity": "preference", "beta": 0.3},
+    }
+)
 
 
 @pytest.mark.parametrize("start", KL_WORLDS, ids=["short", "long", "level"])
@@ -1149,16 +1156,16 @@ def test_the_first_step_on_preferences_raises_the_chance_to_win(start: Environme
     """On pairs from the reference, labelled by Bradley and Terry: grad of the loss at theta = ref is
     -2 beta grad P(y beats y'), y' from the reference; and the loss is log 2."""
     beta, wins = 0.3, torch.sigmoid(rewards_of(start)[:, :, None] - rewards_of(start)[:, None, :])  # [B, y, y']
-    reference = tokens_of(start, log_table(start, "reference")).sum(-1)
-    drawn = reference.exp()[:, :, None] * reference.exp()[:, None, :]
-    ref_first, ref_second = reference[:, :, None], reference[:, None, :]
+    ref_tokens = tokens_of(start, log_table(start, "reference"))
+    script = load_script(render(Plan(DPO), "dpo.yaml", "0" * 16), "dpo.py", Plan(DPO))
+    reference, outcomes = ref_tokens.sum(-1), len(start.tree.responses)
+    pairs = torch.cartesian_prod(torch.arange(outcomes), torch.arange(outcomes))  # the first is the chosen one
+    drawn = reference.exp()[:, pairs].prod(-1) * 2 * wins[:, pairs[:, 0], pairs[:, 1]]
 
     def loss(table: Tensor) -> Tensor:
-        logprobs = tokens_of(start, table).sum(-1)
-        first, second = logprobs[:, :, None], logprobs[:, None, :]
-        won = preference_loss(first, second, ref_first, ref_second, beta)
-        lost = preference_loss(second, first, ref_second, ref_first, beta)
-        return (drawn * (wins * won + (1 - wins) * lost)).sum((1, 2))
+        logprobs, mask = tokens_of(start, table), start.tree.mask[pairs]
+        given = [(logprobs[b][pairs], ref_tokens[b][pairs], drawn[b], mask) for b in range(len(start.prompts))]
+        return torch.stack([script.module.preference_loss(*each, script.hp) for each in given])
 
     def chance(table: Tensor) -> Tensor:
         return torch.einsum("bi,bj,bij->b", chances(start, table), reference.exp(), wins)

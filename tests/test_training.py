@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 from accelerate.state import AcceleratorState
-from conftest import ALGORITHMS, ROOT, generated, load_module
+from conftest import ONLINE, ROOT, generated, load_module
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GPT2Config
@@ -85,7 +85,7 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
 def gradients(monkeypatch: pytest.MonkeyPatch) -> list[list[Tensor]]:
     """The gradient of every optimizer step of the runs that follow, before it is clipped."""
     seen: list[list[Tensor]] = []
-    accelerator = generated(ALGORITHMS[0]).Accelerator
+    accelerator = generated(ONLINE[0]).Accelerator
     clip = accelerator.clip_grad_norm_
 
     def recording(self: Any, parameters: Any, *rest: Any) -> Tensor:
@@ -107,7 +107,7 @@ def assert_equal_gradients(first: list[Tensor], second: list[Tensor], tolerance:
 # -------- one small run of every script --------
 
 
-@pytest.fixture(scope="module", params=ALGORITHMS)
+@pytest.fixture(scope="module", params=ONLINE)
 def small(
     request: pytest.FixtureRequest, tiny_demo: DemoFiles, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[ModuleType, Path]:
@@ -289,7 +289,7 @@ def test_minibatches_share_out_the_prompts(
 # -------- what may not change a gradient --------
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ONLINE)
 def test_prompts_per_forward_does_not_change_the_gradient(
     name: str, tiny_demo: DemoFiles, tmp_path: Path, gradients: list[list[Tensor]]
 ) -> None:
@@ -303,11 +303,11 @@ def test_prompts_per_forward_does_not_change_the_gradient(
 
 
 SKIPS = "counts_BG = (advantages_BGT != 0).any(-1)"
-SKIPPING = [name for name in ALGORITHMS if SKIPS in (ROOT / "generated" / f"{name}.py").read_text(encoding="utf-8")]
+SKIPPING = [name for name in ONLINE if SKIPS in (ROOT / "generated" / f"{name}.py").read_text(encoding="utf-8")]
 
 
 def test_scripts_skip_rows_unless_a_term_of_the_loss_needs_them() -> None:
-    assert set(ALGORITHMS) - set(SKIPPING) == {"grpo", "grpo_process", "reinforcepp_baseline"}  # KL in the loss
+    assert set(ONLINE) - set(SKIPPING) == {"grpo", "grpo_process", "reinforcepp_baseline"}  # KL in the loss
 
 
 @pytest.mark.parametrize("name", SKIPPING)
@@ -363,7 +363,7 @@ def test_correct_responses_are_kept_for_their_likelihood(
     assert_equal_gradients(gradients[0], gradients[2])
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", ONLINE)
 def test_a_batch_that_teaches_nothing_is_a_step_all_the_same(
     name: str, tiny_demo: DemoFiles, tmp_path: Path, gradients: list[list[Tensor]]
 ) -> None:

@@ -174,6 +174,8 @@ class Answer(Block):
     discriminator: ClassVar[str]
     min_group_size: ClassVar[int] = 1
     """responses a prompt that it cannot do without"""
+    works_on: ClassVar[frozenset[str]] = frozenset({"rollouts"})
+    """what it goes with: `rollouts`, responses that the policy samples in training, or `pairs` that are given"""
 
     @classmethod
     def answer_name(cls) -> str:

@@ -278,3 +278,15 @@ class Greedy(Baseline):
     per_prompt: ClassVar[bool] = True
 
     source: Literal["greedy"] = "greedy"
+
+
+class Pair(Baseline):
+    """The other response of the pair: what counts is by how much the chosen one is ahead of the rejected one."""
+
+    works_on: ClassVar[frozenset[str]] = frozenset({"pairs"})
+
+    source: Literal["pair"] = "pair"
+
+    def effects(self, spec: Spec) -> Iterator[Effect]:
+        """None: the two responses are independent, and E[grad log pi] = 0 for the other one's part."""
+        yield from ()

@@ -51,6 +51,8 @@ class KL(Answer):
 
     in_reward: ClassVar[bool] = False
     in_loss: ClassVar[bool] = False
+    in_contrast: ClassVar[bool] = False
+    """whether responses are compared by their log-ratios to the reference"""
 
     @property
     def flat_at_reference(self) -> bool:
@@ -77,6 +79,8 @@ def worst_weighting(*weightings: str) -> str:
 
 class NoKL(KL):
     """No KL: nothing holds the policy near a reference, and no reference model is in memory."""
+
+    works_on: ClassVar[frozenset[str]] = frozenset({"rollouts", "pairs"})
 
     placement: Literal["none"] = "none"
 
@@ -239,3 +243,23 @@ class LossKL(PenaltyKL):
         weighting = worst_weighting(spec.objective.weighting, spec.sampling.weighting)
         kind, reason = self.MEANS[self.estimator, self.unit]
         return Penalty(self.question, kind, weighting, reason)
+
+
+class ImplicitKL(KL):
+    """The log-ratio to the reference takes the place of the log-prob in the comparison of two responses.
+
+    -log sigmoid(beta x of the chosen response - beta x of the rejected one), x = log pi/ref, is least where pi is the
+    policy of the largest E[r] - beta KL(pi || ref), r being the reward of Bradley and Terry (Rafailov et al. 2023).
+    """
+
+    in_contrast: ClassVar[bool] = True
+    works_on: ClassVar[frozenset[str]] = frozenset({"pairs"})
+
+    placement: Literal["implicit"] = "implicit"
+
+    def penalty(self, spec: Spec) -> Penalty | None:
+        """None: there is no part of E[g] that is the KL's own, and at the reference its gradient is 0."""
+        return None
+
+    def short(self) -> str:
+        return "log-ratio to ref"

@@ -80,6 +80,7 @@ class NoNormalization(Normalization):
     """No normalization: the advantage stays in the units of the reward."""
 
     leaves_as_is: ClassVar[bool] = True
+    works_on: ClassVar[frozenset[str]] = frozenset({"rollouts", "pairs"})
 
     scope: Literal["none"] = "none"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from specc.spec import Spec
 
 Positive = Annotated[float, Field(gt=0)]
+
+WIN_RATE = "win rate"
+"""The chance that a response of the policy is chosen over one of the policy that the pairs are from."""
 
 
 class Clip(Block):
@@ -87,6 +91,19 @@ class Objective(Answer):
         """The return of a response with this 0/1 reward, without a KL."""
         return float(reward)
 
+    token_level: ClassVar[bool] = False
+    """whether each token has a return of its own"""
+
+    @property
+    def uses_ratio(self) -> bool:
+        """Whether the gradient goes through pi/pi_old."""
+        return False
+
+    @property
+    def once_a_response(self) -> bool:
+        """Whether the surrogate's gradient flows through the product of a response's ratios, so that it counts once."""
+        return False
+
     @property
     def weighting(self) -> str:
         """What the weights of the tokens do to a KL penalty: `exact` up to a factor, `asymptotic` or `biased`."""
@@ -105,8 +122,6 @@ class Objective(Answer):
 
 class PolicyGradient(Objective):
     """Advantage times grad log pi, through an importance ratio or not, averaged by `aggregation`."""
-
-    token_level: ClassVar[bool]
 
     ratio: Literal["none", "token", "sequence", "sequence_mean", "sequence_mean_token"] = "none"
     """pi/pi_old: none, per token, of the sequence (full product), its 1/length power, or that with token gradients"""
@@ -198,7 +213,6 @@ class PolicyGradient(Objective):
 
     @property
     def once_a_response(self) -> bool:
-        """Whether the surrogate's gradient flows through the product of a response's ratios, so that it counts once."""
         return self.ratio == "sequence" and self.detached_clip is None
 
     def fragments(self) -> tuple[str, ...]:
@@ -370,4 +384,53 @@ class Likelihood(PolicyGradient):
                 "KL in the reward has no effect with objective.quantity: likelihood",
                 "the reward acts only through which responses are kept, which is decided by the score alone",
                 "placement: loss",
+            )
+
+
+class Preference(Objective):
+    """The logistic loss of pairs: -log sigmoid(r of the chosen response - r of the rejected one - margin).
+
+    r is beta times the response's log-ratio to the reference (DPO, arXiv:2305.18290), or without one beta times its
+    log-prob (SimPO, arXiv:2405.14734).
+    """
+
+    works_on: ClassVar[frozenset[str]] = frozenset({"pairs"})
+
+    quantity: Literal["preference"] = "preference"
+    beta: Positive = 0.1
+    """scale of a response's reward, beta times its log-ratio to the reference or its log-prob"""
+    length_normalized: bool = False
+    """divide each log-ratio or log-prob by the length of its response"""
+    margin: Annotated[float, Field(ge=0)] = 0.0
+    """by how much the chosen response's reward is to be ahead (gamma)"""
+
+    def fragments(self) -> tuple[str, ...]:
+        return (self.name, "response_mean" if self.length_normalized else "response_sum")
+
+    def describe(self) -> str:
+        mean = " averaged over its tokens" if self.length_normalized else ""
+        margin = " and a margin" if self.margin else ""
+        return f"logistic loss of a pair, with each response's log-prob or log-ratio{mean}{margin}"
+
+    def short(self) -> str:
+        return ", ".join(
+            ["logistic loss of pairs", *["mean log pi"] * self.length_normalized, *["margin"] * bool(self.margin)]
+        )
+
+    def effects(self, spec: Spec) -> Iterator[Effect]:
+        """At the reference every log-ratio is 0, and the gradient of a pair is sigmoid(margin) beta (s - s'), with
+        s = grad log pi of the chosen response and s' of the rejected one. Over independent samples of which y is
+        chosen over y' with a chance P(y, y') its mean is 4 sigmoid(margin) beta E[P s], and E[P s] is the gradient of
+        the win rate against the reference."""
+        if self.length_normalized:
+            why = "each response's log-prob is divided by its length, so short responses move more"
+            yield Effect(f"{self.question}.length_normalized", "biased", "biased", why)
+        if not spec.kl.in_contrast:
+            why = "without a reference a pair counts by how the policy's own log-probs order it, from the first step on"
+            yield Effect("kl", "biased", "biased", why)
+        else:
+            factor = f"4 x {self.beta:g} sigmoid({self.margin:g})" if self.margin else f"2 x {self.beta:g}"
+            why = "the loss's slope at the reference"
+            yield Effect(
+                self.question, "proportional", "proportional", why, factor, 4 * self.beta / (1 + math.exp(-self.margin))
             )

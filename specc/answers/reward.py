@@ -43,30 +43,19 @@ class ScoreRange(Block):
 
 
 class Reward(Answer):
-    """The reward of a finished response, and what is done to the score before anything else looks at it.
-
-    The transforms run in this order: `clip` bounds the raw score, `missing_eos` replaces it where the response never
-    ended, `overlong` takes its penalty from what is left.
-    """
+    """The reward of a finished response."""
 
     question: ClassVar[str] = "reward"
     discriminator: ClassVar[str] = "source"
     argument_prefix: ClassVar[str] = "reward_"
 
-    script_arguments: ClassVar[dict[str, tuple[str, str]]]
+    script_arguments: ClassVar[dict[str, tuple[str, str]]] = {}
     """arguments of the script that say where the reward is: name -> text for --help, and an example"""
     models: ClassVar[dict[str, str]] = {}
     """models that it keeps in memory: name -> where the script holds them"""
 
     scores_are_binary: ClassVar[bool] = False
     """whether its scores are usually 0 and 1, so that a verdict on success rates is one on the spec"""
-
-    missing_eos: float | None = None
-    """score of a response that never ends, in place of its own"""
-    overlong: Overlong | None = None
-    """soft penalty on long responses: {limit, buffer, penalty}"""
-    clip: Annotated[ScoreRange | None, BeforeValidator(two_numbers)] = None
-    """[low, high]: bounds of the raw score"""
 
     @property
     def scorer_fragments(self) -> tuple[str, ...]:
@@ -76,11 +65,7 @@ class Reward(Answer):
     @property
     def transforms(self) -> tuple[str, ...]:
         """The fragments that the score of a response goes through."""
-        wanted = {"clip": self.clip, "missing_eos": self.missing_eos, "overlong": self.overlong}
-        return tuple(fragment for fragment, field in wanted.items() if field is not None)
-
-    def fragments(self) -> tuple[str, ...]:
-        return (*self.scorer_fragments, *self.transforms)
+        return ()
 
     @property
     def where(self) -> dict[str, tuple[str, str]]:
@@ -105,11 +90,35 @@ class Reward(Answer):
     @classmethod
     def is_read_by(cls, arguments: set[str]) -> bool:
         """Whether a script with these arguments has this source."""
-        return set(cls.script_arguments) <= arguments
+        return bool(cls.script_arguments) and set(cls.script_arguments) <= arguments
 
     def effects(self, spec: Spec) -> Iterator[Effect]:
         """None: what is maximized is the reward that the estimator sees, after its transforms."""
         yield from ()
+
+
+class ScoredReward(Reward):
+    """A score of each response, and what is done to it before anything else looks at it.
+
+    The transforms run in this order: `clip` bounds the raw score, `missing_eos` replaces it where the response never
+    ended, `overlong` takes its penalty from what is left.
+    """
+
+    missing_eos: float | None = None
+    """score of a response that never ends, in place of its own"""
+    overlong: Overlong | None = None
+    """soft penalty on long responses: {limit, buffer, penalty}"""
+    clip: Annotated[ScoreRange | None, BeforeValidator(two_numbers)] = None
+    """[low, high]: bounds of the raw score"""
+
+    @property
+    def transforms(self) -> tuple[str, ...]:
+        """The fragments that the score of a response goes through."""
+        wanted = {"clip": self.clip, "missing_eos": self.missing_eos, "overlong": self.overlong}
+        return tuple(fragment for fragment, field in wanted.items() if field is not None)
+
+    def fragments(self) -> tuple[str, ...]:
+        return (*self.scorer_fragments, *self.transforms)
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         if self.clip is not None and self.clip.low >= self.clip.high:
@@ -130,7 +139,7 @@ class Reward(Answer):
             )
 
 
-class Verifier(Reward):
+class Verifier(ScoredReward):
     """A function of yours that scores each response: `--reward file.py:function`.
 
     It is called as `function(prompts=[...], completions=[...], **columns)` with one list for every other column of the
@@ -145,7 +154,7 @@ class Verifier(Reward):
     source: Literal["verifier"] = "verifier"
 
 
-class RewardModel(Reward):
+class RewardModel(ScoredReward):
     """A reward model's checkpoint scores each response: `--reward_model DIR`, one scalar for prompt and response."""
 
     script_arguments: ClassVar[dict[str, tuple[str, str]]] = {
@@ -156,7 +165,7 @@ class RewardModel(Reward):
     source: Literal["reward_model"] = "reward_model"
 
 
-class ProcessReward(Reward):
+class ProcessReward(ScoredReward):
     """A score for each step of a response, whose sum is its reward: from a verifier of yours or a process reward model.
 
     A step ends with the token that completes `separator`, and the last one with the response. The verifier is called
@@ -245,3 +254,14 @@ class ProcessReward(Reward):
                     "the advantages come from the steps' own scores, which this would not change",
                     f"remove {name} and let the scorer do it, or credit: outcome",
                 )
+
+
+class Preferences(Reward):
+    """Pairs of answers to a prompt, of which one was chosen: columns `prompt`, `chosen` and `rejected` of the data.
+
+    The reward of a response is its chance to be chosen over another one; nothing is sampled in training.
+    """
+
+    works_on: ClassVar[frozenset[str]] = frozenset({"pairs"})
+
+    source: Literal["preferences"] = "preferences"

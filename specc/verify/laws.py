@@ -1167,6 +1167,10 @@ def described(error: Exception, script: Script) -> str:
 
 def check_laws(script: Script, *, seed: int = 0, batches: int = 6) -> list[LawResult]:
     """Every law on the batches of a seed, in the order of their numbers."""
+    if script.on_pairs:
+        from specc.verify.pair_laws import check_pair_laws
+
+        return check_pair_laws(script, seed, batches)
     try:
         made = list(family(script, seed, batches))
     except Exception as error:

@@ -13,11 +13,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from specc.verify.enumerate import moments
+from specc.answers.base import weakest
+from specc.answers.objective import WIN_RATE
 from specc.verify.laws import LawResult
 from specc.verify.run import Counterexample, Verified
 from specc.verify.variance import Noise, Variance
-from specc.verify.verdict import Compared, Judged, aim, compare_limit
+from specc.verify.verdict import Compared, Judged, aim, compare_limit, expected
 from specc.weights import GRID, Weight
 
 SHOWN = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
@@ -78,7 +79,7 @@ def everything(verified: Verified) -> dict[str, Any]:
             "weighting": verified.penalty.weighting or None,
             "factor": verified.penalty.factor,
         },
-        "variance": of_variance(verified),
+        "variance": of_variance(verified.variance),
         "laws": [
             {"number": r.law.number, "name": r.law.name, "verdict": r.verdict, "detail": r.detail or None}
             for r in verified.laws
@@ -113,8 +114,9 @@ def of_weight(weight: Weight | None) -> dict[str, Any] | None:
     return {"p": GRID, "w": [weight.at(p) for p in GRID], "F": [weight.integral(p) for p in GRID]}
 
 
-def of_variance(verified: Verified) -> dict[str, Any]:
-    variance = verified.variance
+def of_variance(variance: Variance | None) -> dict[str, Any] | None:
+    if variance is None:
+        return None
 
     def of_noise(noise: Noise) -> dict[str, float | None]:
         return {
@@ -168,7 +170,7 @@ def shown(verified: Verified, example: Counterexample) -> tuple[Compared, bool]:
     hp = script.with_numbers(kl_coefficient=0.0)
     if example.statement == "asymptotic":
         return compare_limit(script, world, example.size, hp), True
-    mean = moments(script, world, example.size, hp).mean
+    mean = expected(script, world, example.size, hp)
     return Compared(world, example.size, mean, aim(script, world) / len(world.prompts)), False
 
 
@@ -193,10 +195,9 @@ def render(verified: Verified) -> RenderableType:
         ]
     if verified.errors:
         parts += [Text("How far a batch is from proportional", style="bold"), indented(errors(verified))]
-    parts += [
-        Text("Noise per signal, tr Cov(g) / |E g|^2, for 0/1 rewards and one token", style="bold"),
-        indented(noise(verified)),
-    ]
+    if verified.variance is not None:
+        title = "Noise per signal, tr Cov(g) / |E g|^2, for 0/1 rewards and one token"
+        parts += [Text(title, style="bold"), indented(noise(verified.variance))]
     parts += [Text("Laws", style="bold"), indented(laws(verified.laws))]
     if verified.counterexample is not None and verified.overall != "unbiased":
         parts += [Text(f"Not {verified.counterexample.statement}", style="bold"), indented(counterexample(verified))]
@@ -211,7 +212,9 @@ def heading(verified: Verified) -> Text:
     plan = verified.script.plan
     title = (plan.spec.title or plan.spec.name) if plan else verified.script.name
     text = Text(title, style="bold")
-    text.append(f"   k = {counted(verified.size, 'response')} a prompt", style="not bold")
+    k = f"k = {counted(verified.size, 'response')} a prompt"
+    pairs = "pairs of the policy's own responses, one chosen by Bradley and Terry from rewards"
+    text.append(f"   {pairs if verified.script.on_pairs else k}", style="not bold")
     return text
 
 
@@ -221,8 +224,13 @@ def verdicts(verified: Verified) -> Table:
         text = explained(judged)
         if kind == "binary" and verified.script.slope is not None:
             text = text.replace("E[R]", str(verified.script.target))
+        if verified.script.on_pairs:
+            text = text.replace("E[R]", f"the {WIN_RATE}")
         table.add_row(REWARDS[kind], word(judged.verdict), text)
-    if verified.off_policy is not None:
+    if verified.script.on_pairs and verified.off_policy is not None:
+        moved = "the policy has left the reference, which the pairs are from"
+        table.add_row("later steps", word(weakest(verified.off_policy.values())), moved)
+    elif verified.off_policy is not None:
         same = len(set(verified.off_policy.values())) == 1
         for kind, verdict in list(verified.off_policy.items())[: 1 if same else 2]:
             what = "reused batch" if same else f"reused, {REWARDS[kind]}"
@@ -290,8 +298,7 @@ def errors(verified: Verified) -> Table:
     return table
 
 
-def noise(verified: Verified) -> Group:
-    variance = verified.variance
+def noise(variance: Variance) -> Group:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("p =", no_wrap=True)
     for p in SHOWN:
@@ -441,14 +448,15 @@ def plot(verified: Verified, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    weight = verified.weight
+    weight, variance = verified.weight, verified.variance
+    assert variance is not None
     figure, axes = pyplot.subplots(1, 3 if weight else 1, figsize=(13 if weight else 5, 4), squeeze=False)
     if weight is not None:
         axes[0, 0].plot(GRID, [weight.at(p) for p in GRID])
         axes[0, 0].set(title="weight w(p)", xlabel="success rate p", ylim=(min(0, *map(weight.at, GRID)), None))
         axes[0, 1].plot(GRID, [weight.integral(p) for p in GRID])
         axes[0, 1].set(title="objective F(p)", xlabel="success rate p")
-    for title, row in verified.variance.sweep.items():
+    for title, row in variance.sweep.items():
         name = "this estimator" if title == "this" else title
         axes[0, -1].plot(GRID, row, label=name, linestyle="-" if title == "this" else "--")
     axes[0, -1].set(title=f"noise per signal, k = {verified.size}", xlabel="success rate p", yscale="log")

@@ -12,6 +12,7 @@ from specc.verify.convergence import Error, convergence
 from specc.verify.environment import Environment
 from specc.verify.laws import LawResult, check_laws
 from specc.verify.penalty import Penalty, judge_penalty
+from specc.verify.preferences import RESPONSES
 from specc.verify.script import Script
 from specc.verify.strategies import search, simplest
 from specc.verify.variance import Variance, measure
@@ -54,7 +55,8 @@ class Verified:
     weight: Weight | None
     """w(p), where a prompt's weight is its own"""
     penalty: Penalty | None
-    variance: Variance
+    variance: Variance | None
+    """None for a script on pairs"""
     errors: list[Error]
     """how far a batch is from proportional, where it is so in the limit only"""
     laws: list[LawResult]
@@ -68,7 +70,7 @@ class Verified:
     @property
     def judges_claim(self) -> bool:
         """Whether there is a claim, about E[R] or a target that is known here."""
-        return self.script.claim is not None and (self.script.target is None or self.script.slope is not None)
+        return self.script.claim is not None and self.script.knows_target
 
     @property
     def broken(self) -> list[LawResult]:
@@ -84,6 +86,9 @@ class Verified:
         if self.off_policy is not None:
             pairs += [("reused batches, 0/1", self.derived.off_policy_binary, self.off_policy["binary"])]
             pairs += [("reused batches, real", self.derived.off_policy_real, self.off_policy["real"])]
+        if self.script.on_pairs and (found := self.judged["real"].factor) is not None:
+            c = self.derived.value()
+            pairs += [("c", "none" if c is None else f"{float(c):.9g}", f"{found.value:.9g}")]
         if self.penalty is not None and self.derived.penalty is not None:
             rule = self.derived.penalty
             pairs += [("KL", f"{rule.kind} {rule.weighting}", f"{self.penalty.kind} {self.penalty.weighting}")]
@@ -97,6 +102,8 @@ class Verified:
 def verify(script: Script, size: int, seed: int = 0) -> Verified:
     """The verification of a script with `size` responses a prompt. `seed` draws environments and batches."""
     laws = check_laws(script, seed=seed)
+    if script.on_pairs:
+        return verify_pairs(script, seed, laws)
     if any(result.verdict == "broken" and result.law.number == ORDER for result in laws):
         script = replace(script, exchangeable=False)
     hp = script.with_numbers(kl_coefficient=0.0)
@@ -131,6 +138,29 @@ def verify(script: Script, size: int, seed: int = 0) -> Verified:
         laws=laws,
         derived=derive(script.plan.spec) if script.plan else None,
         counterexample=found or counterexample(script, judged, overall, size, seed),
+    )
+
+
+def verify_pairs(script: Script, seed: int, laws: list[LawResult]) -> Verified:
+    """The verification of a script on pairs: of its first step, and of later ones."""
+    drawn = {kind: judge_drawn(script, kind, RESPONSES, None, seed) for kind in KINDS}
+    judged = {kind: first for kind, (first, _) in drawn.items()}
+    overall = weakest(each.verdict for each in judged.values())
+    refuted = next((found for _, found in drawn.values() if found is not None), None)
+    return Verified(
+        script=script,
+        size=RESPONSES,
+        seed=seed,
+        judged=judged,
+        overall=overall,
+        off_policy={kind: judge(script, kind, RESPONSES, reused=True).verdict for kind in KINDS},
+        weight=None,
+        penalty=None,
+        variance=None,
+        errors=[],
+        laws=laws,
+        derived=derive(script.plan.spec) if script.plan else None,
+        counterexample=refuted or counterexample(script, judged, overall, RESPONSES, seed),
     )
 
 

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from specc.answers import answers_to
 from specc.answers.base import VERDICTS
+from specc.answers.objective import WIN_RATE
 from specc.answers.reward import Reward
 from specc.plan import Plan
 from specc.problems import Problem, SpecError
@@ -34,6 +35,9 @@ from specc.source import Source
 from specc.weights import slope_of
 
 REQUIRED = ("Args", "Rollouts", "compute_advantages", "aggregation_weights", "policy_loss")
+
+ON_PAIRS = ("Args", "preference_loss")
+"""What a script on pairs defines in their place."""
 
 CLAIM = re.compile(r"^ *claim +(\w+)(?:, for (.*?))?(?:, as the spec states it)?$", re.MULTILINE)
 """What a script says in its docstring about the claim of its spec."""
@@ -114,6 +118,18 @@ class Script:
         """One of the script's numeric arguments."""
         return float(getattr(self.hp, name, default))
 
+    @property
+    def on_pairs(self) -> bool:
+        """Whether it learns from pairs of given responses, and not from rollouts."""
+        return self.has("preference_loss")
+
+    @property
+    def knows_target(self) -> bool:
+        """Whether a claim can be judged: one about E[R] or the win rate, or another target that is known here."""
+        if self.on_pairs:
+            return self.target in (None, WIN_RATE)
+        return self.target is None or self.slope is not None
+
     @cached_property
     def reads(self) -> frozenset[str]:
         """The fields of `Rollouts` that the script's functions look at."""
@@ -138,7 +154,7 @@ class Script:
     @property
     def slope(self) -> Callable[[float], float] | None:
         """The weight of a prompt in its target, by its success rate."""
-        return slope_of(self.target)
+        return None if self.on_pairs else slope_of(self.target)
 
     @property
     def has_kl(self) -> bool:
@@ -188,8 +204,9 @@ def load_script(text: str, name: str, plan: Plan | None = None, claim: str | Non
         raise not_a_script(name, f"line {other.lineno} is a statement that is run when the file is imported", why)
     reached = estimator(tree)
     defined = {bound for node in reached.body for bound in bound_names(node)}
-    if missing := [function for function in REQUIRED if function not in defined]:
-        why = f"a script that specc compiles defines {', '.join(REQUIRED)}"
+    required = ON_PAIRS if "preference_loss" in defined else REQUIRED
+    if missing := [function for function in required if function not in defined]:
+        why = f"a script that specc compiles defines {', '.join(required)}"
         raise not_a_script(name, f"there is no {' and no '.join(missing)} in it", why)
     digest = hashlib.sha256(f"{name}\n{text}".encode()).hexdigest()[:16]
     module = ModuleType(f"specc_script_{digest}")

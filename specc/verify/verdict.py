@@ -32,6 +32,7 @@ from specc.verify.environment import (
     stepped,
     world,
 )
+from specc.verify.preferences import RESPONSES, pair_moments, win_rate_gradient
 from specc.verify.script import Script
 from specc.weights import Weight
 
@@ -125,19 +126,32 @@ def compare(script: Script, environment: Environment, size: int, hp: Any, reused
     batches = [environment] if count**prompts <= MOST_OUTCOMES else [environment.only(b) for b in range(prompts)]
     found = []
     for batch in batches:
-        mean = moments(script, batch, size, hp, reused=reused).mean
-        found.append(Compared(batch, size, mean, aim(script, batch) / len(batch.prompts)))
+        mean = expected(script, batch, size, hp, reused)
+        found.append(Compared(batch, size, mean, aim(script, batch, reused) / len(batch.prompts)))
     return found
 
 
+def expected(script: Script, environment: Environment, size: int, hp: Any, reused: bool = False) -> Tensor:
+    """E[g] of one batch with all of the environment's prompts. [B, P]."""
+    if script.on_pairs:
+        return pair_moments(script, environment, hp, later=reused).mean
+    return moments(script, environment, size, hp, reused=reused).mean
+
+
 def compare_limit(script: Script, environment: Environment, size: int, hp: Any, reused: bool = False) -> Compared:
-    """The limit of E[g] as the batch grows, beside each prompt's gradient."""
+    """The limit of E[g] as the batch grows, beside each prompt's gradient; of pairs it is what one of each gives."""
+    if script.on_pairs:
+        mean = pair_moments(script, environment, hp, later=reused).mean * len(environment.prompts)
+        return Compared(environment, size, mean, aim(script, environment, reused))
     mean = population(script, environment, size, hp, reused=reused)
     return Compared(environment, size, mean, aim(script, environment))
 
 
-def aim(script: Script, environment: Environment) -> Tensor:
-    """Each prompt's gradient of what is claimed: of E[R], or of another target, for 0/1 rewards. [B, P]."""
+def aim(script: Script, environment: Environment, reused: bool = False) -> Tensor:
+    """Each prompt's gradient of what is claimed: of E[R], for 0/1 rewards of another target, or of pairs of the win
+    rate. [B, P]."""
+    if script.on_pairs:
+        return win_rate_gradient(environment, later=reused)
     tables = environment.tables
     if script.slope is None or not ((tables.rewards == 0) | (tables.rewards == 1)).all():
         return tables.gradient
@@ -290,6 +304,8 @@ def judge(
 
     `coupled` is whether statistics of the batch are in it, so that it may be nearer to proportional in large ones.
     """
+    if script.on_pairs:
+        return judge_pairs(script, kind, script.with_numbers(kl_coefficient=0.0), reused)
     if "likelihood_weights" in script.loss_inputs:
         return with_term(script, kind, size, reused=reused, weight=weight, coupled=coupled)
     return judge_at(script, kind, size, script.with_numbers(kl_coefficient=0.0), reused, weight, coupled)
@@ -354,6 +370,20 @@ def judge_at(
         count_groups(script, len(e.environment.tree.responses), e.size) ** len(e.environment.prompts) for e in exact
     )
     return Judged(kind, verdict, exactly, factor, angle, len(exact) + len(own), outcomes, exact)
+
+
+def judge_pairs(script: Script, kind: str, hp: Any, later: bool) -> Judged:
+    """The verdict on a script on pairs, at the first step or `later`. A pair's gradient knows of no other pair."""
+    worlds = [*fixed(kind), extreme(kind)]
+    exact = [each for world in worlds for each in compare(script, world, RESPONSES, hp, later)]
+    verdict, _ = classify(exact, lambda: [])
+    factor = None
+    if verdict in ("unbiased", "proportional") and not later:
+        (found,) = compare(script, coin((1, 1)), RESPONSES, hp)
+        factor = Factor(found.factors[0], as_number(found.factors[0]) or "1")
+    angle = max(angle for each in exact for angle in each.angles)
+    outcomes = sum(each.environment.tables.rewards.shape[1] ** 2 for each in exact for _ in each.environment.prompts)
+    return Judged(kind, verdict, True, factor, angle, len(exact), outcomes, exact)
 
 
 def shares_slope(script: Script, kind: str, size: int, hp: Any) -> bool:

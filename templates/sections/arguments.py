@@ -54,7 +54,7 @@ class Args:
     report_to: str = arg("tensorboard", "accelerate's trackers, separated by commas")
 
 
-def check_args(args: Args, required: tuple[str, ...]) -> None:
+def check_args(args: Args, required: tuple[str, ...], minibatches: int) -> None:
     """Stops the run at a bad argument, before anything is loaded."""
     for name in required:
         if not getattr(args, name):
@@ -67,8 +67,8 @@ def check_args(args: Args, required: tuple[str, ...]) -> None:
                 stop(f"--{name} is {getattr(args, name)}, and must be {bound}")
     if args.lr_scheduler not in ("constant", "linear", "cosine"):
         stop(f"--lr_scheduler is {args.lr_scheduler}, and must be constant, linear or cosine")
-    if args.prompts_per_step % args.minibatches:
-        stop(f"--prompts_per_step {args.prompts_per_step} does not divide into --minibatches {args.minibatches}")
+    if args.prompts_per_step % minibatches:
+        stop(f"--prompts_per_step {args.prompts_per_step} does not divide into --minibatches {minibatches}")
     local = Path(args.model)
     if local.exists() and not (local / "config.json").is_file():
         stop(f"--model: {args.model} is no checkpoint, it has no config.json")

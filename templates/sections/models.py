@@ -19,7 +19,7 @@ from templates.sections.arguments import Args
 from templates.sections.data import stop
 
 
-def start(args: Args) -> Accelerator:
+def start(args: Args, minibatches: int) -> Accelerator:
     """The accelerator, with bf16 settled, and a stop where the launch would train processes alone or unevenly."""
     if args.bf16 is None:
         args.bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
@@ -35,8 +35,8 @@ def start(args: Args) -> Accelerator:
     launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
     if launched != world:
         stop(f"{launched} processes were launched and accelerate sees {world}, so each would train alone")
-    if args.prompts_per_step % (world * args.minibatches):
-        parts = f"{world} processes x {args.minibatches} minibatches"
+    if args.prompts_per_step % (world * minibatches):
+        parts = f"{world} processes x {minibatches} minibatches"
         stop(f"--prompts_per_step {args.prompts_per_step} does not divide into {parts}")
     try:
         Path(args.output_dir).mkdir(parents=True, exist_ok=True)

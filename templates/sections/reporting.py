@@ -107,19 +107,31 @@ def summarize(folder: Path) -> None:
             for sample in (sample for sample in samples if sample["step"] == row["step"]):
                 prompt = sample["prompt"] if isinstance(sample["prompt"], str) else sample["prompt"][-1]["content"]
                 print(f"  {prompt[-28:]!r:>32} -> {sample['completion'][:40]!r:<32} reward {sample['reward']:g}")
-    draw_learning_curve(folder, metrics)
+    draw_learning_curve(folder, metrics, ("reward", "eval_reward"))
     print(f"\nthe trained model is in {folder / 'model'}")
 
 
-def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]]) -> None:
-    """Draws reward and held-out reward by step into learning_curve.png, where matplotlib is installed."""
+def summarize_pairs(folder: Path) -> None:
+    """Prints how many held-out pairs are in the right order before and after, and draws the learning curve."""
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    if evaluated := [row for row in metrics if "eval_loss" in row]:
+        for title, row in (("before", evaluated[0]), ("after", evaluated[-1])):
+            ordered, margin = row["eval_rewards/accuracies"], row["eval_rewards/margins"]
+            said = f"{100 * ordered:.1f} % of the held-out pairs in order, mean margin {margin:.3f}"
+            print(f"{title} (step {row['step']}): {said}")
+    draw_learning_curve(folder, metrics, ("rewards/accuracies", "eval_rewards/accuracies"))
+    print(f"\nthe trained model is in {folder / 'model'}")
+
+
+def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]], names: tuple[str, str]) -> None:
+    """Draws a metric and its held-out one by step into learning_curve.png, where matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return print("no learning_curve.png: matplotlib is not installed")
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for name, style in (("reward", "-"), ("eval_reward", "o-")):
+    for name, style in zip(names, ("-", "o-"), strict=True):
         if points := [(row["step"], row[name]) for row in metrics if name in row]:
             axes.plot(*zip(*points, strict=True), style, label=name)
     axes.set(xlabel="step", title=folder.name)

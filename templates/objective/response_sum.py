@@ -1,0 +1,8 @@
+"""Preference: a response counts by the sum over its tokens."""
+
+from torch import Tensor
+
+
+def response_score(values: Tensor, mask: Tensor) -> Tensor:
+    """The sum over each response's tokens. [pairs, 2, T] -> [pairs, 2]."""
+    return (values * mask).sum(-1)
