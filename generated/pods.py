@@ -284,12 +284,6 @@ class Rollouts:
 
     rewards_BG: Tensor  # score of each response after the reward transforms; NaN = could not be scored
     mask_BGT: Tensor  # bool, True on response tokens, EOS included
-    old_logprobs_BGT: Tensor | None = None  # log-probs under the policy that sampled
-    ref_logprobs_BGT: Tensor | None = None  # log-probs under the reference policy
-    values_BGT: Tensor | None = None  # critic values of the states before each token
-    greedy_rewards_B: Tensor | None = None  # rewards of the greedy responses
-    step_rewards_BGT: Tensor | None = None  # process rewards at the token that ends each step, 0 elsewhere
-    state: dict[str, Tensor] = field(default_factory=dict)  # statistics of past steps, never of this one
 
 
 def kept(rewards_BG: Tensor, *, max_variance: int) -> tuple[Tensor, Tensor]:
@@ -901,7 +895,8 @@ def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]]) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        return print("no learning_curve.png: matplotlib is not installed")
+        print("no learning_curve.png: matplotlib is not installed")
+        return
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for name, style in (("reward", "-"), ("eval_reward", "o-")):
@@ -1012,7 +1007,6 @@ def train(args: Args) -> None:
         rollouts = Rollouts(
             rewards_BG=gather(accelerator, rewards_BG),
             mask_BGT=mask,
-            ref_logprobs_BGT=gather(accelerator, ref_logprobs),
         )
         advantages = compute_advantages(rollouts, args)
         weights = torch.zeros(mask.shape, dtype=torch.float64)

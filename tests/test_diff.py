@@ -135,6 +135,7 @@ def differs(a: Spec, b: Spec, part: str) -> bool:
 # What the page's own functions are made from. Any other function is the same text in every script that has it, or
 # that of a fragment of an answer.
 FED_BY = {
+    "Rollouts": ("reward", "kl", "baseline", "normalization", "objective"),
     "transform_rewards": ("reward",),
     "drop_truncated": (),
     "compute_advantages": ("reward", "kl", "baseline", "normalization", "objective"),

@@ -116,7 +116,8 @@ def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]]) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        return print("no learning_curve.png: matplotlib is not installed")
+        print("no learning_curve.png: matplotlib is not installed")
+        return
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for name, style in (("reward", "-"), ("eval_reward", "o-")):
