@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -132,8 +133,10 @@ def differs(a: Spec, b: Spec, part: str) -> bool:
 
 # -------- sections that mean the same are the same bytes --------
 
-# What the page's own functions are made from. Any other function is the same text in every script that has it, or
-# that of a fragment of an answer.
+# The functions that the page writes, and what some of them are made from; the others may be made from any answer. Any
+# function that is not the page's is the same text in every script that has it, or that of a fragment of an answer.
+PAGE = re.findall(r"^(?:def|class) (\w+)", (ROOT / "templates" / "trainer.py.j2").read_text("utf-8"), re.MULTILINE)
+PAGE += ["select", "select_after"]  # whose names the plan says
 FED_BY = {
     "Rollouts": ("reward", "kl", "baseline", "normalization", "objective"),
     "transform_rewards": ("reward",),
@@ -191,7 +194,8 @@ def differences(a: Spec, b: Spec, scripts: tuple[str, str]) -> list[str]:
     of_answers = {name for spec in (a, b) for name in Plan(spec).functions}
     first, second = map(definitions, scripts)
     for name in first.keys() & second.keys() - of_answers - {"Args", "train"}:
-        if all(same_question(a, b, question) for question in FED_BY.get(name, ())) and first[name] != second[name]:
+        fed_by = FED_BY.get(name, (*QUESTIONS, "sampling") if name in PAGE else ())
+        if all(same_question(a, b, part) for part in fed_by) and first[name] != second[name]:
             wrong.append(name)
     return wrong
 
