@@ -615,9 +615,7 @@ def start(args: Args) -> Accelerator:
     if unknown := sorted(set(trackers) - known):
         stop(f"--report_to: {', '.join(unknown)} is not installed, or no tracker of accelerate's")
     accelerator = Accelerator(
-        mixed_precision="bf16" if args.bf16 else "no",
-        log_with=trackers or None,
-        project_dir=args.output_dir,
+        mixed_precision="bf16" if args.bf16 else "no", log_with=trackers or None, project_dir=args.output_dir
     )
     launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
     if launched != world:
@@ -870,15 +868,7 @@ def train(args: Args) -> None:
     if restored["step"]:
         scheduler.load_state_dict(restored["scheduler"])
     if main:
-        print(
-            memory_needed(
-                model,
-                {
-                    "reference": reference,
-                    "reward model": scorer.model,
-                },
-            )
-        )
+        print(memory_needed(model, {"reference": reference, "reward model": scorer.model}))
         drop_lines(folder, from_step=restored["step"])
     accelerator.init_trackers(folder.name, {k: v for k, v in vars(args).items() if isinstance(v, int | float | str)})
 
