@@ -309,13 +309,8 @@ class Rollouts:
 
     rewards_BG: Tensor  # score of each response after the reward transforms; NaN = could not be scored
     mask_BGT: Tensor  # bool, True on response tokens, EOS included
-    old_logprobs_BGT: Tensor | None = None  # log-probs under the policy that sampled
-    ref_logprobs_BGT: Tensor | None = None  # log-probs under the reference policy
-    values_BGT: Tensor | None = None  # critic values of the states before each token
-    greedy_rewards_B: Tensor | None = None  # rewards of the greedy responses
     step_rewards_BGT: Tensor | None = None  # process rewards at the token that ends each step, 0 elsewhere
     step_ends_BGT: Tensor | None = None  # bool, True on the tokens that end a step
-    state: dict[str, Tensor] = field(default_factory=dict)  # statistics of past steps, never of this one
 
 
 def compute_advantages(rollouts: Rollouts, hp: Args) -> Tensor:
@@ -716,9 +711,7 @@ def start(args: Args, minibatches: int) -> Accelerator:
     if unknown := sorted(set(trackers) - known):
         stop(f"--report_to: {', '.join(unknown)} is not installed, or no tracker of accelerate's")
     accelerator = Accelerator(
-        mixed_precision="bf16" if args.bf16 else "no",
-        log_with=trackers or None,
-        project_dir=args.output_dir,
+        mixed_precision="bf16" if args.bf16 else "no", log_with=trackers or None, project_dir=args.output_dir
     )
     launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
     if launched != world:
@@ -922,7 +915,8 @@ def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]], names: tupl
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        return print("no learning_curve.png: matplotlib is not installed")
+        print("no learning_curve.png: matplotlib is not installed")
+        return
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for name, style in zip(names, ("-", "o-"), strict=True):
@@ -972,15 +966,7 @@ def train(args: Args) -> None:
     if restored["step"]:
         scheduler.load_state_dict(restored["scheduler"])
     if main:
-        print(
-            memory_needed(
-                model,
-                {
-                    "reference": reference,
-                    "process reward model": scorer.model,
-                },
-            )
-        )
+        print(memory_needed(model, {"reference": reference, "process reward model": scorer.model}))
         drop_lines(folder, from_step=restored["step"])
     accelerator.init_trackers(folder.name, {k: v for k, v in vars(args).items() if isinstance(v, int | float | str)})
 
@@ -1033,7 +1019,6 @@ def train(args: Args) -> None:
         rollouts = Rollouts(
             rewards_BG=scores,
             mask_BGT=mask,
-            ref_logprobs_BGT=gather(accelerator, ref_logprobs),
             step_rewards_BGT=gather(accelerator, step_rewards_BGT),
             step_ends_BGT=step_ends,
         )

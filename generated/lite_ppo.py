@@ -269,12 +269,6 @@ class Rollouts:
 
     rewards_BG: Tensor  # score of each response after the reward transforms; NaN = could not be scored
     mask_BGT: Tensor  # bool, True on response tokens, EOS included
-    old_logprobs_BGT: Tensor | None = None  # log-probs under the policy that sampled
-    ref_logprobs_BGT: Tensor | None = None  # log-probs under the reference policy
-    values_BGT: Tensor | None = None  # critic values of the states before each token
-    greedy_rewards_B: Tensor | None = None  # rewards of the greedy responses
-    step_rewards_BGT: Tensor | None = None  # process rewards at the token that ends each step, 0 elsewhere
-    state: dict[str, Tensor] = field(default_factory=dict)  # statistics of past steps, never of this one
 
 
 def compute_advantages(rollouts: Rollouts, hp: Args) -> Tensor:
@@ -634,9 +628,7 @@ def start(args: Args) -> Accelerator:
     if unknown := sorted(set(trackers) - known):
         stop(f"--report_to: {', '.join(unknown)} is not installed, or no tracker of accelerate's")
     accelerator = Accelerator(
-        mixed_precision="bf16" if args.bf16 else "no",
-        log_with=trackers or None,
-        project_dir=args.output_dir,
+        mixed_precision="bf16" if args.bf16 else "no", log_with=trackers or None, project_dir=args.output_dir
     )
     launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
     if launched != world:
@@ -840,7 +832,8 @@ def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]]) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        return print("no learning_curve.png: matplotlib is not installed")
+        print("no learning_curve.png: matplotlib is not installed")
+        return
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for name, style in (("reward", "-"), ("eval_reward", "o-")):

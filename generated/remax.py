@@ -264,16 +264,12 @@ class Rollouts:
     mask_BGT: Tensor  # bool, True on response tokens, EOS included
     old_logprobs_BGT: Tensor | None = None  # log-probs under the policy that sampled
     ref_logprobs_BGT: Tensor | None = None  # log-probs under the reference policy
-    values_BGT: Tensor | None = None  # critic values of the states before each token
     greedy_rewards_B: Tensor | None = None  # rewards of the greedy responses
-    step_rewards_BGT: Tensor | None = None  # process rewards at the token that ends each step, 0 elsewhere
-    state: dict[str, Tensor] = field(default_factory=dict)  # statistics of past steps, never of this one
 
 
 def transform_rewards(rewards_BG: Tensor, ended_BG: Tensor, lengths_BG: Tensor, hp: Args) -> Tensor:
     """The rewards that the estimator sees, from the raw scores. [B, G] -> [B, G]."""
-    rewards_BG = clip_scores(rewards_BG, low=hp.reward_clip_low, high=hp.reward_clip_high)
-    return rewards_BG
+    return clip_scores(rewards_BG, low=hp.reward_clip_low, high=hp.reward_clip_high)
 
 
 def compute_advantages(rollouts: Rollouts, hp: Args) -> Tensor:
@@ -622,9 +618,7 @@ def start(args: Args, minibatches: int) -> Accelerator:
     if unknown := sorted(set(trackers) - known):
         stop(f"--report_to: {', '.join(unknown)} is not installed, or no tracker of accelerate's")
     accelerator = Accelerator(
-        mixed_precision="bf16" if args.bf16 else "no",
-        log_with=trackers or None,
-        project_dir=args.output_dir,
+        mixed_precision="bf16" if args.bf16 else "no", log_with=trackers or None, project_dir=args.output_dir
     )
     launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
     if launched != world:
@@ -828,7 +822,8 @@ def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]], names: tupl
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        return print("no learning_curve.png: matplotlib is not installed")
+        print("no learning_curve.png: matplotlib is not installed")
+        return
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for name, style in zip(names, ("-", "o-"), strict=True):
@@ -876,15 +871,7 @@ def train(args: Args) -> None:
     if restored["step"]:
         scheduler.load_state_dict(restored["scheduler"])
     if main:
-        print(
-            memory_needed(
-                model,
-                {
-                    "reference": reference,
-                    "reward model": scorer.model,
-                },
-            )
-        )
+        print(memory_needed(model, {"reference": reference, "reward model": scorer.model}))
         drop_lines(folder, from_step=restored["step"])
     accelerator.init_trackers(folder.name, {k: v for k, v in vars(args).items() if isinstance(v, int | float | str)})
 

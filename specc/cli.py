@@ -1,4 +1,4 @@
-"""The command line: `specc compile`, `specc verify`, `specc explain`, `specc answers`, `specc demo`."""
+"""The command line: `specc compile`, `specc verify`, `specc explain`, `specc diff`, `specc answers`, `specc demo`."""
 
 from __future__ import annotations
 
@@ -355,6 +355,29 @@ def explain(spec: str) -> None:
     [compiled] = compile_all([spec])
     echo_problems(compiled.loaded.warnings)
     click.echo(report.explain(compiled))
+
+
+@main.command(short_help="Say in what two SPECs differ, and what that does to the verdict.")
+@click.argument("first", metavar="SPEC")
+@click.argument("second", metavar="SPEC")
+@click.option("--full", is_flag=True, help="Also print how the sections of the scripts differ.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def diff(first: str, second: str, full: bool, as_json: bool) -> None:
+    """Say in what two SPECs differ, and what that does to the verdict.
+
+    It lists the fields that differ; the verdict of the first spec with each differing answer of the second in its
+    place, as `specc explain` derives it; and the sections of the two scripts that are not the same.
+
+    \b
+    Examples:
+      specc diff grpo drgrpo
+      specc diff grpo mine.yaml --full
+    """
+    from specc.diff import Difference, render
+    from specc.diff import as_json as to_json
+
+    difference = Difference(*compile_all([first, second]))
+    click.echo(json.dumps(to_json(difference, full), allow_nan=False) if as_json else render(difference, full))
 
 
 @main.command(short_help="List the answers to the five questions.")

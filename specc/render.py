@@ -167,8 +167,10 @@ def replace_default(line: str, value: Any) -> str:
 
 
 def prune(script: str) -> str:
-    """The script without the arguments that nothing in it reads, and without the functions, classes and constants that
-    nothing in it reaches from main or the interface."""
+    """The script without the functions, classes and constants that nothing in it reaches from main or the interface.
+
+    Likewise the arguments and the fields of Rollouts that nothing in it reads.
+    """
     tree = ast.parse(script)
     definitions: dict[str, ast.stmt] = {}
     used: list[str] = []
@@ -186,16 +188,23 @@ def prune(script: str) -> str:
             reached.add(name)
             todo += [other for other in names_in(definitions[name]) if other in definitions]
     lines = script.splitlines(keepends=True)
-    read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in getattr(definitions["Args"], "body", []):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id not in read:
-            lines[node.lineno - 1 : node.end_lineno] = [""] * ((node.end_lineno or node.lineno) - node.lineno + 1)
+    for name in ("Args", "Rollouts"):
+        for field in unread_fields(definitions[name], [definitions[other] for other in reached]):
+            first, last = field.lineno - 1, field.end_lineno or field.lineno
+            lines[first:last] = [""] * (last - first)
     for name, node in definitions.items():
         if name not in reached:
             decorators = getattr(node, "decorator_list", [])
             first = min(node.lineno, *(decorator.lineno for decorator in decorators), node.lineno)
             lines[first - 1 : node.end_lineno] = [""] * ((node.end_lineno or first) - first + 1)
     return "".join(lines)
+
+
+def unread_fields(data: ast.stmt, reached: list[ast.stmt]) -> list[ast.AnnAssign]:
+    """The fields with a default of a dataclass that no function of the script looks at."""
+    read = {node.attr for part in reached for node in ast.walk(part) if isinstance(node, ast.Attribute)}
+    fields = [node for node in ast.walk(data) if isinstance(node, ast.AnnAssign) and node.value]
+    return [field for field in fields if ast.unparse(field.target) not in read]
 
 
 def names_in(node: ast.AST) -> list[str]:

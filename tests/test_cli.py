@@ -345,7 +345,7 @@ def test_a_demo_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (result.exit_code, result.stderr) == (1, "Error: the package smoll is not installed\n")
 
 
-@pytest.mark.parametrize("command", [[], ["compile"], ["explain"], ["answers"], ["algorithms"], ["demo"]])
+@pytest.mark.parametrize("command", [[], ["compile"], ["explain"], ["diff"], ["answers"], ["algorithms"], ["demo"]])
 def test_help_has_an_example(command: list[str]) -> None:
     result = run(*command, "--help")
     assert result.exit_code == 0

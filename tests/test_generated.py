@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tokenize
@@ -20,9 +21,9 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from ruff import find_ruff_bin
-from strategies import specs
+from strategies import every_spec, specs
 
-from specc.answers import QUESTIONS
+from specc.answers import QUESTIONS, answers_to
 from specc.compiler import compile_spec, compile_specs
 from specc.finish import finish
 from specc.plan import Plan
@@ -36,6 +37,8 @@ INTERFACE = {
     "compute_advantages": ["rollouts", "hp"],
     "update_state": ["rollouts", "hp"],
     "transform_rewards": ["rewards_BG", "ended_BG", "lengths_BG", "hp"],
+    "select": ["rewards_BG", "hp"],
+    "select_after": ["rewards_BG", "hp"],
     "aggregation_weights": ["mask_BGT", "hp"],
     "policy_loss": ["logprobs", "old_logprobs", "ref_logprobs", "advantages", "weights", "mask", "hp"],
     "count_clipped": ["logprobs", "old_logprobs", "advantages", "mask", "hp"],
@@ -202,30 +205,118 @@ def parameters(function: ast.FunctionDef | ast.Lambda) -> list[str]:
     return [argument.arg for argument in every]
 
 
-def nothing_unused(module: ast.Module) -> None:
-    """Every definition is read outside itself, every parameter in its function, every argument somewhere."""
+def reads(module: ast.Module, owners: set[str] | None = None) -> set[str]:
+    """The attributes that are read, of anything or of the variables of these names."""
+    return {
+        node.attr
+        for node in ast.walk(module)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and (owners is None or (isinstance(node.value, ast.Name) and node.value.id in owners))
+    }
+
+
+def locals_unread(name: str, function: ast.FunctionDef | ast.Lambda) -> list[str]:
+    """The variables that a function assigns and that neither it nor a function inside it reads."""
+    stored = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return [f"{name}: {variable}" for variable in sorted(stored - loaded(function)) if variable.strip("_")]
+
+
+def keywords_of_calls(module: ast.Module, called: str) -> set[str]:
+    calls = [node for node in ast.walk(module) if isinstance(node, ast.Call) and ast.unparse(node.func) == called]
+    return {keyword.arg or "" for call in calls for keyword in call.keywords}
+
+
+def unused_in(module: ast.Module) -> list[str]:
+    """What nothing reads: functions, classes, constants, imports, methods, fields, arguments, parameters, variables."""
     unused = []
+    names = [(node, loaded(node)) for node in module.body]
     for name, node in definitions(module):
-        unused += [] if any(name in loaded(other) for other in module.body if other is not node) else [name]
+        unused += [] if any(name in read for other, read in names if other is not node) else [name]
     for name, function in functions(module):
         body = function.body if isinstance(function.body, list) else [function.body]
         read = set().union(*map(loaded, body))
         fixed = INTERFACE.get(name, ["self"] if "." in name else [])
         unused += [f"{name}({parameter})" for parameter in parameters(function) if parameter not in {*read, *fixed}]
-    attributes = {node.attr for node in ast.walk(module) if isinstance(node, ast.Attribute)}
+        unused += locals_unread(name, function)
+    attributes, arguments = reads(module), reads(module, {"args", "hp"})
     for node in module.body:
-        if isinstance(node, ast.ClassDef) and node.name == "Args":
-            fields = [ast.unparse(field.target) for field in node.body if isinstance(field, ast.AnnAssign)]
-            unused += [f"--{field}" for field in fields if field not in attributes]
         if isinstance(node, ast.ClassDef):
+            fields = {ast.unparse(field.target) for field in node.body if isinstance(field, ast.AnnAssign)}
+            read = arguments if node.name == "Args" else attributes
+            unused += [f"{node.name}.{field}" for field in sorted(fields - read)]
+            unused += [
+                f"{node.name}({name})" for name in keywords_of_calls(module, node.name) - fields - {""} if fields
+            ]
             methods = [item.name for item in node.body if isinstance(item, ast.FunctionDef)]
             called = attributes | {"forward"}  # which nn.Module calls
             unused += [f"{node.name}.{m}" for m in methods if m not in called and not m.startswith("__")]
-    assert unused == []
+    return unused
+
+
+def nothing_unused(module: ast.Module) -> None:
+    assert unused_in(module) == []
 
 
 def test_everything_is_used(name: str) -> None:
     nothing_unused(tree(name))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("def f(): return 1", ["f"]),
+        ("import os\nos2 = 1", ["os", "os2"]),
+        ("def f(a, b): return b\nf(1, 2)", ["f(a)"]),
+        ("def f():\n    a = b = 1\n    return a\nf()", ["f: b"]),
+        ("def f():\n    for i in (): pass\nf()", ["f: i"]),
+        ("def f():\n    for _ in (): pass\nf()", []),
+        ("class Args:\n    a: int\n    b: int\n\nargs = Args()\nargs.a, Args.b", ["Args.b"]),
+        ("class A:\n    a: int = 0\n\nA(a=1, b=2).a", ["A(b)"]),
+        ("class A:\n    def m(self): pass\n    def n(self): pass\n\nA().m()", ["A.n"]),
+    ],
+)
+def test_the_search_finds_what_is_unused(code: str, said: list[str]) -> None:
+    assert unused_in(ast.parse(code)) == said
+
+
+def cover() -> list[Spec]:
+    """Specs that have every fragment and every flag of the plan in each value that any choice of one answer gives."""
+    seen: set[object] = set()
+    chosen = []
+    for question in QUESTIONS:
+        for answer in answers_to(question).values():
+            for spec in every_spec(answer):
+                plan = Plan(spec)
+                traits = {(question, name) for name in spec.answers[question].fragments()}
+                traits |= {(flag, str(getattr(plan, flag))) for flag in FLAGS}
+                if traits - seen:
+                    seen |= traits
+                    chosen.append(spec)
+    return chosen
+
+
+FLAGS = [
+    name for name, value in vars(Plan).items() if isinstance(value, property) and name not in ("parameters", "passes")
+]
+
+
+def test_a_cover_of_the_language_has_no_dead_code(tmp_path: Path) -> None:
+    """By our own search, and by ruff's rules for what has no use and what is said twice."""
+    specs = cover()
+    scripts = finish([render(Plan(spec), "cover.yaml", "0" * 16) for spec in specs])
+    dead = {number: found for number, script in enumerate(scripts) if (found := unused_in(ast.parse(script)))}
+    assert {str(specs[number].answers): found for number, found in dead.items()} == {}
+    for number, script in enumerate(scripts):
+        (tmp_path / f"cover_{number}.py").write_text(script, encoding="utf-8")
+    rules = ["--isolated", "--no-cache", "--line-length=120", "--target-version=py311"]
+    select = "--select=F,ERA,B,SIM,RET,PIE,C4"
+    done = subprocess.run(
+        [find_ruff_bin(), "check", *rules, select, "--output-format=concise", tmp_path, GENERATED],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_interface_is_the_contract(name: str) -> None:
@@ -256,26 +347,19 @@ def fragments_of(folders: tuple[str, ...]) -> dict[str, list[str]]:
 
 def test_what_means_the_same_is_the_same() -> None:
     """Across scripts, functions of one name are one text; those of the answers are one of their fragments'."""
-    answers, sections = fragments_of(tuple(QUESTIONS)), fragments_of(("sections",))
-    specific = {
-        "compute_advantages",
-        "update_state",
-        "transform_rewards",
-        "policy_loss",
-        "aggregation_weights",
-        "count_clipped",
-        "implied_rewards",
-        "preference_loss",
-    }
+    folders = [path.name for path in (ROOT / "templates").iterdir() if path.is_dir() and path.name[0] not in "_."]
+    answers, sections = fragments_of(tuple(set(folders) - {"sections"})), fragments_of(("sections",))
+    page = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "templates").glob("*.j2")))
+    specific = set(re.findall(r"^(?:def|class) (\w+)", page, re.MULTILINE)) - {"main"} | {"select", "select_after"}
     texts: dict[str, set[str]] = defaultdict(set)
     for name in ALGORITHMS:
         for node in tree(name).body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 if node.name in answers:
                     assert ast.dump(node) in answers[node.name], f"{node.name} in {name}"
-                elif node.name not in {*specific, "Args", "train"}:
+                elif node.name not in {*specific, "Args"}:
                     texts[node.name].add(ast.get_source_segment(source(name), node) or "")
-                    assert node.name in {*sections, "Rollouts", "main"}
+                    assert node.name in {*sections, "main"}
                     # with its decorators, which are not in the source segment
                     assert node.name not in sections or ast.dump(node) in sections[node.name], node.name
     assert [name for name, versions in texts.items() if len(versions) > 1] == []

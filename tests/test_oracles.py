@@ -38,6 +38,9 @@ SUM = "seq_mean_token_sum"
 AGGREGATIONS = ("token_mean", SUM, "seq_mean_token_mean", "seq_mean_token_sum_norm", "prompt_mean")
 ESTIMATORS = ("k1", "k2", "k3")
 
+SOMETIMES = ("old_logprobs_BGT", "ref_logprobs_BGT", "values_BGT", "greedy_rewards_B", "step_rewards_BGT", "state")
+"""the fields of `Rollouts` that a script has where it looks at them"""
+
 Make = Callable[[], Script]
 
 
@@ -86,6 +89,11 @@ def loaded(answers: str, code: str = "") -> Script:
     for node in reversed(ast.parse(text).body):
         if isinstance(node, ast.FunctionDef) and node.name in names:
             del lines[node.lineno - 1 : node.end_lineno]
+        elif isinstance(node, ast.ClassDef) and node.name == "Rollouts":  # what the edit looks at, it has to have
+            kept = {ast.unparse(field.target) for field in node.body if isinstance(field, ast.AnnAssign)}
+            read = {inner.attr for inner in ast.walk(ast.parse(code)) if isinstance(inner, ast.Attribute)}
+            added = [name for name in SOMETIMES if name in read - kept]
+            lines[node.end_lineno : node.end_lineno] = [f"    {name}: Any = None\n" for name in added]
     return load_script("".join(lines) + "\n\n" + code, "edited.py")
 
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from specc.verify.environment import PAST, Environment, Tables, counts
-from specc.verify.script import Script
+from specc.verify.script import Script, rollouts_of
 
 AT_ONCE = 1 << 21
 """numbers of the largest tensor that a chunk of outcomes may need: 16 MB in float64"""
@@ -205,7 +205,7 @@ class Context:
                 kept = prompts[:, None] & (chosen >= 0)
                 given["rewards_BG"] = given["rewards_BG"].masked_fill(~kept, torch.nan)
                 given["mask_BGT"] = given["mask_BGT"] & kept[..., None]
-            rollouts = module.Rollouts(**given, greedy_rewards_B=greedy, state=state)
+            rollouts = rollouts_of(module, **given, greedy_rewards_B=greedy, state=state)
             advantages = module.compute_advantages(rollouts, hp)
             if self.script.has("select_after"):
                 prompts, responses = module.select_after(given["rewards_BG"], hp)
@@ -251,7 +251,8 @@ def past_state(script: Script) -> dict[str, Tensor]:
     for step in range(2):
         index = (torch.arange(max(2, int(script.number("group_size", 2)))) + step) % outcomes
         with script.running():
-            rollouts = module.Rollouts(
+            rollouts = rollouts_of(
+                module,
                 rewards_BG=tables.rewards[:, index],
                 mask_BGT=tables.mask[index].expand(len(tables.rewards), -1, -1),
                 old_logprobs_BGT=tables.logprobs[:, index],

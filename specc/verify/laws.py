@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from specc.plan import Plan
-from specc.verify.script import Script
+from specc.verify.script import Script, rollouts_of
 
 Check = Callable[[Script, "Batch"], None]
 Verdict = Literal["holds", "broken", "skipped"]
@@ -98,11 +98,10 @@ class Batch(NamedTuple):
 
     def rollouts(self, module: ModuleType, **changed: Any) -> Any:
         """The `Rollouts` of a script, with the statistics of two past steps where it carries any."""
-        known = {field.name for field in dataclasses.fields(module.Rollouts)}
-        given = {name: tensor for name, tensor in self._asdict().items() if name in known}
+        given = self._asdict()
         if hasattr(module, "update_state") and "state" not in changed:
             given["state"] = past_state(module)
-        return module.Rollouts(**{**given, **changed})
+        return rollouts_of(module, **{**given, **changed})
 
 
 def lengths_to_mask(lengths: Tensor, longest: int) -> Tensor:

@@ -189,6 +189,12 @@ class Script:
             ) from error
 
 
+def rollouts_of(module: ModuleType, **given: Any) -> Any:
+    """A script's `Rollouts`, from what it may look at; it has the fields that it does look at."""
+    known = {field.name for field in dataclasses.fields(module.Rollouts)}
+    return module.Rollouts(**{name: value for name, value in given.items() if name in known})
+
+
 def load_script(text: str, name: str, plan: Plan | None = None, claim: str | None = None) -> Script:
     """The estimator in a script's text. `name` is its file, for errors.
 

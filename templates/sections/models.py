@@ -28,9 +28,7 @@ def start(args: Args, minibatches: int) -> Accelerator:
     if unknown := sorted(set(trackers) - known):
         stop(f"--report_to: {', '.join(unknown)} is not installed, or no tracker of accelerate's")
     accelerator = Accelerator(
-        mixed_precision="bf16" if args.bf16 else "no",
-        log_with=trackers or None,
-        project_dir=args.output_dir,
+        mixed_precision="bf16" if args.bf16 else "no", log_with=trackers or None, project_dir=args.output_dir
     )
     launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
     if launched != world:

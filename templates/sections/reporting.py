@@ -128,7 +128,8 @@ def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]], names: tupl
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        return print("no learning_curve.png: matplotlib is not installed")
+        print("no learning_curve.png: matplotlib is not installed")
+        return
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for name, style in zip(names, ("-", "o-"), strict=True):
