@@ -1,6 +1,6 @@
-"""Trains every shipped algorithm on the tiny demo, from the same warm start, and writes the tables of docs/algorithms.md.
+"""Trains every shipped algorithm on the tiny demo from the same warm start, and writes docs/algorithms.md about it.
 
-    python benchmarks/train_all.py                        what is not there yet of all algorithms and seeds, then the page
+    python benchmarks/train_all.py                        what is not there yet of all algorithms, and the page
     python benchmarks/train_all.py --only grpo --seeds 0  some of it; the other results stay
     python benchmarks/train_all.py --page                 the page alone, from docs/train_all.json
 
@@ -31,6 +31,7 @@ from statistics import mean
 from typing import Any
 
 from specc.answers import QUESTIONS
+from specc.answers.base import Parameter
 from specc.demo import DemoFiles, prepare
 from specc.demo.records import Record, read_records, write_records
 from specc.load import load_spec
@@ -131,7 +132,8 @@ COMMON: dict[str, Any] = {
     "steps": 100,
     "max_prompt_length": 16,
     "max_new_tokens": NEW_TOKENS,
-    "learning_rate": 1e-3,
+    "learning_rate": 3e-4,
+    "critic_learning_rate": 1e-3,
     "lr_scheduler": "constant",
     "warmup_steps": 0,
     "adam_beta1": 0.9,
@@ -144,38 +146,56 @@ COMMON: dict[str, Any] = {
     "save_every": 10,
     "keep_checkpoints": 1000,
     "report_to": "",
+    "reward_separator": "",  # every digit is a step
 }
-"""The same for all, in place of what was published for models ten thousand times the size."""
+"""The same for all that have it, in place of what was published for models ten thousand times the size."""
 
 OVERRIDES: dict[str, dict[str, Any]] = {}
 """What differs from `COMMON`, by family or by algorithm."""
 
 IN_TOKENS = {"max_length", "limit", "buffer"}
 """Fields in response tokens: scaled by NEW_TOKENS over the longest response that the spec speaks of."""
+PER_TOKEN = {"alpha"}
+"""Fields that multiply a length: scaled the other way."""
 IN_RESPONSES = {"max_variance"}
 """Fields in responses to a prompt: scaled as the group is."""
-IN_STEPS = {"pretrain_steps"}
-"""Fields in steps before the policy moves: a tenth of the steps at most, which come on top."""
+IN_STEPS = {"pretrain_steps", "refresh_every"}
+"""Fields in steps: a tenth of the run at most. Steps before the policy moves come on top of it."""
 AS_THEY_ARE = {"ddof", "epochs", "minibatches"}
+"""The other whole numbers."""
 
 
-def scaled(plan: Plan) -> Iterator[tuple[str, int, int]]:
-    """The arguments whose whole numbers are too large for the demo: name, the spec's value, and the value here."""
-    longest = [parameter.value for parameter in plan.parameters if parameter.field in IN_TOKENS]
-    longest += [plan.spec.defaults.max_new_tokens or 0]
-    group = plan.spec.sampling.group_size
+def sized(plan: Plan) -> Iterator[tuple[Parameter, float]]:
+    """The numbers of a spec that depend on the size of the task, and what each is on the demo."""
+    lengths = [parameter.value for parameter in plan.parameters if parameter.field in IN_TOKENS]
+    longest = max([*lengths, plan.spec.defaults.max_new_tokens or 0]) or NEW_TOKENS
     for parameter in plan.parameters:
-        value = here = int(parameter.value)
+        value = parameter.value
         if parameter.field == "group_size":
-            here = GROUP if value > 1 else 1
+            value = group_of(plan)
         elif parameter.field in IN_TOKENS:
-            here = max(1, round(value * NEW_TOKENS / max(longest)))
+            value = max(1, round(value * NEW_TOKENS / longest))
+        elif parameter.field in PER_TOKEN:
+            value = value * longest / NEW_TOKENS
         elif parameter.field in IN_RESPONSES:
-            here = max(2, round(value * GROUP / group))
+            value = max(2, round(value * GROUP / plan.spec.sampling.group_size))
         elif parameter.field in IN_STEPS:
-            here = min(value, COMMON["steps"] // 10)
-        if here != value:
-            yield parameter.argument, value, here
+            value = min(value, COMMON["steps"] // 10)
+        else:
+            continue
+        yield parameter, value
+
+
+def group_of(plan: Plan) -> int:
+    """Responses a prompt: 8 for several, 1 for one, 2 for a pair."""
+    if not online(plan.spec):
+        return 2
+    return GROUP if plan.spec.sampling.group_size > 1 else 1
+
+
+def updates_of(plan: Plan) -> int:
+    """Optimizer steps on each batch, among which the learning rate is shared out: all move as far in a step."""
+    return plan.spec.sampling.updates_per_batch if online(plan.spec) else 1
 
 
 def overrides(plan: Plan) -> dict[str, Any]:
@@ -184,20 +204,19 @@ def overrides(plan: Plan) -> dict[str, Any]:
 
 def settings(plan: Plan, demo: DemoFiles, pairs: Pairs, known: Iterable[str], seed: int) -> dict[str, Any]:
     """The arguments of a run; `known` are those that the script has."""
-    spec = plan.spec
-    group = GROUP if spec.sampling.group_size > 1 else 1
-    step_verifier = getattr(demo, "step_verifier", None) if spec.reward.name == "process_reward" else None
-    given = COMMON | {"prompts_per_step": BUDGET // group, "prompts_per_forward": BUDGET // group}
-    given |= {"model": demo.model, "train_data": demo.train, "eval_data": demo.heldout}
-    given |= {"reward": f"{step_verifier or demo.verifier}:score", "reward_model": demo.reward_model}
-    if not online(spec):
-        given |= {"train_data": pairs.train, "eval_data": pairs.heldout}
-    given |= {name: here for name, _, here in scaled(plan)} | overrides(plan) | {"seed": seed}
-    relative = {
-        name: os.path.relpath(value, ROOT) if isinstance(value, Path) else value for name, value in given.items()
-    }
-    relative["reward"] = given["reward"].removeprefix(f"{ROOT}/")
-    return {name: value for name, value in relative.items() if name in set(known)}
+    prompts = BUDGET // group_of(plan)
+    given = COMMON | {name: COMMON[name] / updates_of(plan) for name in ("learning_rate", "critic_learning_rate")}
+    given |= {"prompts_per_step": prompts, "prompts_per_forward": prompts, "seed": seed}
+    given |= {parameter.argument: value for parameter, value in sized(plan)}
+    given["steps"] += sum(value for parameter, value in sized(plan) if parameter.field == "pretrain_steps")
+    train, heldout = (demo.train, demo.heldout) if online(plan.spec) else (pairs.train, pairs.heldout)
+    files = {"model": demo.model, "train_data": train, "eval_data": heldout, "reward_model": demo.reward_model}
+    given |= {name: os.path.relpath(path, ROOT) for name, path in files.items() if path is not None}
+    for name, (_, example) in plan.reward_arguments.items():
+        if ":" in example:  # a file of Python and a function in it
+            given[name] = f"{os.path.relpath(demo.verifier, ROOT)}:{example.rpartition(':')[2]}"
+    given |= overrides(plan)
+    return {name: value for name, value in given.items() if name in set(known)}
 
 
 # -------- preference pairs --------
@@ -332,7 +351,7 @@ def memory_of(said: str) -> dict[str, float]:
 
 
 def accuracies(folder: Path, demo: DemoFiles) -> list[tuple[int, float]]:
-    """Held-out accuracy of greedy responses at the start and at each checkpoint, as the verifier judges: (step, share)."""
+    """Held-out accuracy of greedy responses by the verifier, at the start and at each checkpoint: (step, share)."""
     import torch
     from safetensors.torch import load_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -427,12 +446,13 @@ def families(plans: dict[str, Plan]) -> str:
     parts = []
     for kind in FAMILIES:
         members = [plan for plan in plans.values() if family(plan.spec) is kind]
-        rows = [("algorithm", *QUESTIONS, "k", "0/1 rewards", "real rewards")]
+        rows = [("algorithm", *QUESTIONS, "k", "0/1 rewards", "real rewards", "claim")]
         for plan in members:
             spec, derived = plan.spec, plan.derived
             link = f"[{spec.title or spec.name}](../algorithms/{spec.name}.yaml)" + f" ({spec.cite})" * bool(spec.cite)
+            claim = (spec.claim or "-") + f", for {spec.target}" * bool(spec.target)
             said = [answer.short() for answer in spec.answers.values()]
-            rows.append((link, *said, str(spec.sampling.group_size), derived.binary, derived.real))
+            rows.append((link, *said, str(spec.sampling.group_size), derived.binary, derived.real, claim))
         if members:
             parts.append(f"### {kind.title}\n\n{kind.line}\n\n{markdown(rows)}")
     return "\n\n".join(parts)
@@ -504,22 +524,29 @@ def spread(values: list[float]) -> str:
 
 
 def how(results: Results) -> str:
-    runs = [each for each in (run for runs in results.values() for run in runs)]
-    seeds = sorted({each["seed"] for each in runs})
-    minutes = sum(each["seconds"] for each in runs) / 60
-    return f"{len(runs)} runs of {len(results)} algorithms, seeds {', '.join(map(str, seeds))}: {minutes:.0f} minutes of one core."
+    made = [each for runs in results.values() for each in runs]
+    seeds = ", ".join(map(str, sorted({each["seed"] for each in made})))
+    minutes = sum(each["seconds"] for each in made) / 60
+    return f"{len(made)} runs of {len(results)} algorithms, seeds {seeds}: {minutes:.0f} minutes of one core."
 
 
 def settings_table(plans: dict[str, Plan]) -> str:
     """The settings that all runs share, then everything in which a run differs from them or from its spec."""
     shared = [(f"`{name}`", f"{value}") for name, value in COMMON.items() if value not in ("", False)]
     shared += [
-        ("`prompts_per_step` x `group_size`", f"{BUDGET // GROUP} x {GROUP}, or {BUDGET} x 1 where the spec has 1")
+        ("`prompts_per_step` x `group_size`", f"{BUDGET // GROUP} x {GROUP}, {BUDGET} x 1, or {BUDGET // 2} pairs")
     ]
     text = markdown([("all runs", "value"), *shared])
     rows = [("algorithm", "argument", "published or shared", "here")]
     for name, plan in plans.items():
-        rows += [(name, f"`{argument}`", f"{value}", f"{here}") for argument, value, here in scaled(plan)]
+        rows += [
+            (name, f"`{parameter.argument}`", f"{parameter.value}", f"{value}")
+            for parameter, value in sized(plan)
+            if parameter.value != value
+        ]
+        if updates_of(plan) > 1:
+            rate = COMMON["learning_rate"]
+            rows.append((name, "`learning_rate`", f"{rate:g}", f"{rate / updates_of(plan):g}"))
         rows += [
             (name, f"`{argument}`", f"{COMMON.get(argument, '')}", f"{v}") for argument, v in overrides(plan).items()
         ]
