@@ -527,7 +527,7 @@ def how(results: Results) -> str:
     made = [each for runs in results.values() for each in runs]
     seeds = ", ".join(map(str, sorted({each["seed"] for each in made})))
     minutes = sum(each["seconds"] for each in made) / 60
-    return f"{len(made)} runs of {len(results)} algorithms, seeds {seeds}: {minutes:.0f} minutes of one core."
+    return f"{len(made)} runs of {len(results)} algorithms, seeds {seeds}: {minutes:.0f} minutes, all added up."
 
 
 def settings_table(plans: dict[str, Plan]) -> str:
