@@ -161,7 +161,8 @@ def test_the_table_has_means_and_ranges_and_names_what_does_not_learn() -> None:
     results = {"grpo": [result("grpo", 0, 0.8), result("grpo", 1, 0.9)], "rloo": [result("rloo", 0, 0.3)]}
     assert train_all.missed(PLANS, results) == ["rloo"]
     table = train_all.table(PLANS, results)
-    assert "| grpo | 26.0% | 85.0% (80.0% to 90.0%) | +59 |" in table and "| rloo | 26.0% | 30.0% | +4 |" in table
+    assert "| grpo | 26.0% | 85.0% (80.0% to 90.0%) | 85.0% at 20 | +59 |" in table
+    assert "| rloo | 26.0% | 30.0% | 30.0% at 20 | +4 |" in table
     assert "2: policy, reference" in table and "Less than 15 points gained" in table
 
 
