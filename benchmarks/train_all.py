@@ -602,7 +602,8 @@ def draw(plans: dict[str, Plan], results: Results) -> None:
                 axes.plot(steps, middle, label=f"{name}, pairs", **look | {"linestyle": "-.", "marker": ""})
         axes.set_title(kind.title, fontsize=10)
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=7, loc="lower right", framealpha=0.7)
+        axes.legend(fontsize=7, loc="best", framealpha=0.7)
+        axes.tick_params(labelbottom=True)  # there may be no panel below
         axes.set_ylim(0, 1)
     for axes in panels[len(kinds) :]:
         axes.set_axis_off()
