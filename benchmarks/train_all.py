@@ -48,7 +48,7 @@ GAIN = 0.15
 
 WHY = {
     "raft": "it learns in the first steps and then exploits the reward model, whose scores rise while accuracy falls: "
-    "nothing in it, neither a KL nor a clip, holds the policy where the reward model is right"
+    "it has neither a KL nor a clip to hold it near the start; whether one would prevent this was not tried"
 }
 """Why an algorithm does not, by its name."""
 
