@@ -196,6 +196,13 @@ def group_of(plan: Plan) -> int:
     return GROUP if plan.spec.sampling.group_size > 1 else 1
 
 
+def function_of(demo: DemoFiles, name: str) -> str:
+    """The demo's verifier whose function has this name, as a script is told it."""
+    verifiers = [path for path in (demo.verifier, demo.step_verifier) if path is not None]
+    (file,) = (path for path in verifiers if f"def {name}(" in path.read_text(encoding="utf-8"))
+    return f"{os.path.relpath(file, ROOT)}:{name}"
+
+
 def updates_of(plan: Plan) -> int:
     """Optimizer steps on each batch, among which the learning rate is shared out: all move as far in a step."""
     return plan.spec.sampling.updates_per_batch if online(plan.spec) else 1
@@ -217,7 +224,7 @@ def settings(plan: Plan, demo: DemoFiles, pairs: Pairs, known: Iterable[str], se
     given |= {name: os.path.relpath(path, ROOT) for name, path in files.items() if path is not None}
     for name, (_, example) in plan.reward_arguments.items():
         if ":" in example:  # a file of Python and a function in it
-            given[name] = f"{os.path.relpath(demo.verifier, ROOT)}:{example.rpartition(':')[2]}"
+            given[name] = function_of(demo, example.rpartition(":")[2])
     given |= overrides(plan)
     return {name: value for name, value in given.items() if name in set(known)}
 

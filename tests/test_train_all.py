@@ -79,6 +79,12 @@ def settings(name: str, demo: DemoFiles, pairs: Pairs, **changed: Any) -> dict[s
     return train_all.settings(PLANS[name], demo, pairs, known, seed=0) | changed
 
 
+def test_each_kind_of_verifier_is_found(tiny_demo: DemoFiles) -> None:
+    for name, file in (("score", tiny_demo.verifier), ("score_steps", tiny_demo.step_verifier)):
+        found, _, function = train_all.function_of(tiny_demo, name).partition(":")
+        assert (ROOT / found).samefile(file) and function == name
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_run_has_the_same_budget(name: str, tiny_demo: DemoFiles) -> None:
     told = settings(name, tiny_demo, Pairs(Path("train"), Path("heldout")))
