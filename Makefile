@@ -7,7 +7,7 @@ RUN ?= runs/demo
 
 MINUTES ?= 5
 
-.PHONY: demo demo-seeds test lint fuzz mutants claims benchmarks clean
+.PHONY: demo demo-seeds train-all test lint fuzz mutants claims benchmarks clean
 
 .venv/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -29,6 +29,10 @@ demo-seeds: .venv/demo  ## the same for three seeds, as the table of the README
 	$(BIN)/specc compile algorithms/reinforcepp.yaml
 	$(BIN)/specc demo $(DEMO)
 	$(BIN)/python benchmarks/demo_seeds.py
+
+train-all: .venv/demo  ## train every algorithm on the tiny demo with three seeds, and write docs/algorithms.md
+	$(BIN)/specc compile algorithms/*.yaml
+	$(BIN)/python benchmarks/train_all.py
 
 test: .venv/dev lint
 	$(BIN)/pytest --numprocesses 2 --dist loadfile

@@ -688,8 +688,8 @@ def memory_needed(model: PreTrainedModel, frozen: dict[str, torch.nn.Module]) ->
     trained = sum(p.numel() for p in model.parameters())
     sizes = {"policy": 4 * trained, "its gradients": 4 * trained, "Adam's moments": 8 * trained}
     sizes |= {name: sum(p.numel() * p.element_size() for p in module.parameters()) for name, module in frozen.items()}
-    each = ", ".join(f"{name} {size / 1e9:.2f}" for name, size in sizes.items())
-    return f"{trained / 1e6:.1f} M parameters; memory before activations {sum(sizes.values()) / 1e9:.2f} GB ({each})"
+    each = ", ".join(f"{name} {size / 1e9:.3g}" for name, size in sizes.items())
+    return f"{trained / 1e6:.1f} M parameters; memory before activations {sum(sizes.values()) / 1e9:.3g} GB ({each})"
 
 
 def save_checkpoint(accelerator: Accelerator, folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
