@@ -34,11 +34,11 @@ def read_fragment(folder: str, name: str) -> Fragment:
     """`templates/<folder>/<name>.py`; its imports of other fragments are left out, since a script holds them all."""
     path = templates_dir() / folder / f"{name}.py"
     text = path.read_text(encoding="utf-8")
-    body = ast.parse(text).body[1:]  # after the docstring
+    docstring, *body = ast.parse(text).body
     imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
     kept = [ast.unparse(node) for node in imports if not (getattr(node, "module", None) or "").startswith("templates")]
     rest = [node for node in body if node not in imports]
-    code = "".join(text.splitlines(keepends=True)[imports[-1].end_lineno if imports else len(text) :]) if rest else ""
+    code = "".join(text.splitlines(keepends=True)[[docstring, *imports][-1].end_lineno :]) if rest else ""
     return Fragment(path, tuple(kept), dict(map(signature, filter(has_signature, rest))), code.strip("\n"))
 
 

@@ -22,6 +22,7 @@ SECTIONS = (
     "rollouts",
     "selection",
     "logprobs",
+    "critic",
     "updates",
     "arguments",
     "models",
@@ -39,6 +40,9 @@ INTERFACE = (
     "update_state",
     "aggregation_weights",
     "policy_loss",
+    "compute_value_targets",
+    "value_loss",
+    "trains_policy",
 )
 
 WIDTH = 120
@@ -126,6 +130,10 @@ def arguments(plan: Plan, section: Fragment) -> str:
         if name in {parameter.argument for parameter in plan.parameters} and "= arg(" in line:
             continue
         lines.append(line)
+        if name == "learning_rate" and plan.own_critic:
+            rate = published.get("critic_learning_rate", default_of(line))
+            help = "peak learning rate of the critic's AdamW"
+            lines.append(argument_line("critic_learning_rate", "float", rate, help, {"gt": 0}))
         if line.strip() == "# the algorithm":
             lines += [argument_line(p.argument, p.type, p.value, p.help, p.bounds) for p in plan.parameters]
         if name == "train_data":
@@ -142,10 +150,21 @@ def argument_line(name: str, type: str, default: Any, help: str, bounds: dict[st
 
 def replace_default(line: str, value: Any) -> str:
     """The line of an argument with another default."""
+    assignment, made = argument_in(line)
+    made.args[0] = ast.Constant(value)
+    return "    " + ast.unparse(assignment)
+
+
+def default_of(line: str) -> Any:
+    """The default in the line of an argument."""
+    return ast.literal_eval(argument_in(line)[1].args[0])
+
+
+def argument_in(line: str) -> tuple[ast.AnnAssign, ast.Call]:
+    """The line of an argument, and the call of `arg` in it."""
     (assignment,) = ast.parse(line.strip()).body
     assert isinstance(assignment, ast.AnnAssign) and isinstance(assignment.value, ast.Call)
-    assignment.value.args[0] = ast.Constant(value)
-    return "    " + ast.unparse(assignment)
+    return assignment, assignment.value
 
 
 def prune(script: str) -> str:

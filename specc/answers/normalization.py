@@ -163,6 +163,10 @@ class Group(Statistic):
         k, baseline = spec.sampling.group_size, spec.baseline
         if self.over_tokens:
             return "biased", None
+        if baseline.per_token:
+            # The divisor goes with the response, and so does what it makes of the value of a token, unless it is 1.
+            ones = all(math.isclose(self.divisor_of(1.0, c, k), 1.0, rel_tol=1e-12) for c in range(k + 1))
+            return ("proportional", 1.0) if ones and self.divisor == "std" else ("biased", None)
         if (differences := self.on_counts(spec)) is None:
             # b in [0, 1], independent of the response: E[A g] is grad p times E[(1 - b)/s_(j+1) + b/s_j], above 0, and
             # it varies with p but at single values of b. The std is that of the rewards only if b is one number.
