@@ -318,11 +318,14 @@ SHIPPED = {
     "drgrpo": "proportional",
     "grpo": "biased",
     "gspo": "biased",
+    "ppo": "biased",
     "reinforce": "unbiased",
     "reinforcepp": "asymptotic",
     "reinforcepp_baseline": "asymptotic",
     "remax": "asymptotic",
     "rloo": "unbiased",
+    "vapo": "biased",
+    "vcppo": "biased",
 }
 
 

@@ -38,6 +38,9 @@ INTERFACE = {
     "transform_rewards": ["rewards_BG", "ended_BG", "lengths_BG", "hp"],
     "aggregation_weights": ["mask_BGT", "hp"],
     "policy_loss": ["logprobs", "old_logprobs", "ref_logprobs", "advantages", "weights", "mask", "hp"],
+    "compute_value_targets": ["rollouts", "hp"],
+    "value_loss": ["values", "old_values", "returns", "weights", "mask", "hp"],
+    "trains_policy": ["step", "hp"],
     "count_clipped": ["logprobs", "old_logprobs", "advantages", "mask", "hp"],
     "Scorer.__call__": ["self", "rows", "completions", "ended"],
 }
@@ -260,6 +263,9 @@ def test_what_means_the_same_is_the_same() -> None:
         "policy_loss",
         "aggregation_weights",
         "count_clipped",
+        "compute_value_targets",
+        "value_loss",
+        "trains_policy",
     }
     texts: dict[str, set[str]] = defaultdict(set)
     for name in ALGORITHMS:

@@ -309,7 +309,7 @@ class Critic(Baseline):
                 "quantity: token_advantage",
             )
         from_reward_model = self.initial == "reward_model"
-        if self.backbone == "shared" and "initial" in self.model_fields_set:
+        if self.backbone == "shared" and from_reward_model:
             yield Finding(
                 "dead-option",
                 self.at("initial"),
@@ -332,6 +332,15 @@ class Critic(Baseline):
                 "pretrain_steps needs a critic with a backbone of its own",
                 "training a shared backbone for the values moves the policy, which pretraining has to leave as it is",
                 "backbone: own, or remove pretrain_steps",
+            )
+        of_responses = spec.kl.in_reward and getattr(spec.kl, "unit", "") == "sequence"
+        if of_responses and self.gae_lambda == 0 and self.length_adaptive is None:
+            yield Finding(
+                "kl-on-last-token",
+                self.at("gae_lambda"),
+                "with gae_lambda: 0 the KL of a response is charged to its last token alone",
+                "a KL per sequence is a reward at the end, and a lambda of 0 hands no reward on to earlier tokens",
+                "gae_lambda: 0.95, or kl: {unit: token, ...}",
             )
         if self.value_clip is not None and spec.sampling.updates_per_batch == 1:
             yield Finding(
