@@ -333,7 +333,7 @@ def test_rows_that_are_skipped_had_no_gradient(
     for first, second in zip(gradients[:half], gradients[half:], strict=True):
         assert_equal_gradients(first, second)
     assert tokens["skipping"] <= tokens["keeping"]
-    if name not in ("rloo", "reinforcepp"):  # a reward model's scores differ, and there the batch's mean is taken off
+    if name not in ("rloo", "reinforcepp", "ppo", "vcppo", "vapo"):  # where an advantage is hardly ever exactly 0
         assert tokens["skipping"] < tokens["keeping"]
 
 
