@@ -290,9 +290,9 @@ SCOPES = [
 ]
 
 
-@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("number", [0, 3, 7, 10])
 def test_rules_and_enumeration_agree(number: int) -> None:
-    """Every twelfth of the combinations of lambdas, KLs and normalizations; the first case has the first, and so on."""
+    """A third of the combinations of lambdas, KLs and normalizations; each case has every twelfth."""
     tried = 0
     for answer, kl, scope in list(product(LAMBDAS, PENALTIES, SCOPES))[number::12]:
         spec = spec_of(kl, scope, **answer)
