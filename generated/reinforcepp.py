@@ -225,7 +225,7 @@ def kl_estimate(log_ratio: Tensor) -> Tensor:
     return log_ratio
 
 
-def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, *, coefficient: float) -> Tensor:
+def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, *, coefficient: float | Tensor) -> Tensor:
     """The KL estimate of each token, times the coefficient. [..., T] -> [..., T], 0 outside the mask."""
     log_ratio = (logprobs - ref_logprobs).masked_fill(~mask, 0.0)
     return coefficient * kl_estimate(log_ratio)

@@ -214,7 +214,7 @@ def kl_estimate(log_ratio: Tensor) -> Tensor:
     return log_ratio
 
 
-def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, *, coefficient: float) -> Tensor:
+def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, *, coefficient: float | Tensor) -> Tensor:
     """The KL estimate of the response, times the coefficient, on its last token. [..., T] -> [..., T]."""
     log_ratio = (logprobs - ref_logprobs).masked_fill(~mask, 0.0).sum(-1, keepdim=True)
     return coefficient * kl_estimate(log_ratio) * last_token(mask)

@@ -113,7 +113,14 @@ def derive(spec: Spec) -> Derived:
         binary=binary,
         real=real,
         overall=binary if spec.reward.scores_are_binary or slope is not None else weakest((binary, real)),
-        factor=(" x ".join(part.factor for part in parts if part.factor) or "1") if scaled else "",
+        factor=" + ".join(
+            [
+                " x ".join(part.factor for part in parts if part.factor) or "1",
+                *(part.term for part in parts if part.term),
+            ]
+        )
+        if scaled
+        else "",
         effects=tuple(told),
         penalty=spec.kl.penalty(spec),
         off_policy_binary=off_policy[0],
@@ -156,7 +163,7 @@ def weight_of(spec: Spec) -> Weight | None:
     scaling = list(spec.objective.effects(spec))
     if not spec.normalization.rescales_prompts:
         scaling += spec.normalization.effects(spec)
-    if differences is None or any(part.needs_batch for part in scaling):
+    if differences is None or any(part.needs_batch or part.term for part in scaling):
         return None
     scale = math.prod(part.number for part in scaling if part.number is not None)
     return Weight((tuple(float(d * scale) for d in differences),))
@@ -166,7 +173,13 @@ def variance_of(spec: Spec) -> str:
     """The closed form of tr Cov(g) for one prompt, of an estimator that is its baseline and nothing else."""
     parts = [*spec.normalization.effects(spec), *spec.sampling.effects(spec)]
     touched = parts or not spec.normalization.leaves_as_is or spec.kl.in_reward or spec.kl.in_loss
-    if touched or spec.objective.adds_terms or spec.objective.weighting != "exact" or not spec.baseline.variance:
+    if (
+        touched
+        or spec.reward.credits_steps
+        or spec.objective.adds_terms
+        or spec.objective.weighting != "exact"
+        or not spec.baseline.variance
+    ):
         return ""
     scale = product([part.number for part in spec.objective.effects(spec)])
     return spec.baseline.variance if scale == 1 else f"({scale})^2 ({spec.baseline.variance})"

@@ -38,7 +38,8 @@ def read_fragment(folder: str, name: str) -> Fragment:
     imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
     kept = [ast.unparse(node) for node in imports if not (getattr(node, "module", None) or "").startswith("templates")]
     rest = [node for node in body if node not in imports]
-    code = "".join(text.splitlines(keepends=True)[[docstring, *imports][-1].end_lineno :]) if rest else ""
+    start = (imports[-1] if imports else docstring).end_lineno
+    code = "".join(text.splitlines(keepends=True)[start:]) if rest else ""
     return Fragment(path, tuple(kept), dict(map(signature, filter(has_signature, rest))), code.strip("\n"))
 
 

@@ -67,6 +67,19 @@ class Plan:
         of_answers = [p for question in QUESTIONS for p in self.question_parameters[question].values()]
         return of_answers + list(self.spec.sampling.parameters())
 
+    @property
+    def estimator_parameters(self) -> list[Parameter]:
+        """The numbers of the answers that act in the estimator: not those of functions that are told the step, which
+        are the trainer's."""
+        of_trainer = {
+            (question, name)
+            for question, function in self.functions.values()
+            if "step" in function.positional
+            for name in function.keyword_only
+        }
+        every = ((question, p) for question, taken in self.question_parameters.items() for p in taken.values())
+        return [p for question, p in every if (question, p.field) not in of_trainer and not isinstance(p.value, str)]
+
     def findings(self) -> Iterator[Finding]:
         """Numbers that the author wrote and that no chosen fragment takes: they would be ignored."""
         for question, answer in self.spec.answers.items():
@@ -137,6 +150,16 @@ class Plan:
         return bool(getattr(self.spec.kl, "after_baseline", False))
 
     @property
+    def kl_moves(self) -> bool:
+        """Whether the KL's coefficient is carried from step to step."""
+        return "kl_coefficient_of" in self.functions
+
+    @property
+    def reference_moves(self) -> bool:
+        """Whether the reference becomes the policy now and then."""
+        return "reference_step" in self.functions
+
+    @property
     def has_baseline(self) -> bool:
         return "baseline" in self.functions or self.critic
 
@@ -172,7 +195,28 @@ class Plan:
     @property
     def transforms(self) -> list[str]:
         """The functions that the raw score goes through."""
-        return [name for fragment in self.fragments["reward"][1:] for name in fragment.functions]
+        fragments = self.fragments["reward"][len(self.spec.reward.scorer_fragments) :]
+        return [name for fragment in fragments for name in fragment.functions]
+
+    @property
+    def scorer(self) -> str:
+        """The class that scores responses, or their steps."""
+        return "StepScorer" if self.scores_steps else "Scorer"
+
+    @property
+    def scores_steps(self) -> bool:
+        """Whether the scores are of steps, whose sum is a response's reward."""
+        return self.spec.reward.scores_steps
+
+    @property
+    def credits_steps(self) -> bool:
+        """Whether a token's return leaves out the steps that ended before it."""
+        return self.spec.reward.credits_steps
+
+    @property
+    def over_steps(self) -> bool:
+        """Whether step rewards are centred or normalized before they are added up."""
+        return self.spec.baseline.over_steps or self.spec.normalization.over_steps
 
     # the selection
 
@@ -208,11 +252,30 @@ class Plan:
     def state_updates(self) -> list[str]:
         """The functions that carry statistics to the next step."""
         updates = [name for name in self.functions if name.startswith("update_")]
-        return updates + ["update_normalization"] * self.normalization_state
+        return updates + ["update_normalization"] * self.carries_advantages
 
     @property
     def normalization_state(self) -> bool:
         return any("state" in self.functions[name][1].positional for name, _ in self.normalizers)
+
+    @property
+    def carries_advantages(self) -> bool:
+        """Whether the statistics that the normalization carries are those of the advantages."""
+        needs = (self.functions[name][1].positional for name, _ in self.normalizers)
+        return any({"state", "advantages"} <= set(parameters) for parameters in needs)
+
+    @property
+    def normalizers_read_returns(self) -> bool:
+        return any("returns" in self.functions[name][1].positional for name, _ in self.normalizers)
+
+    @property
+    def updates_read_returns(self) -> bool:
+        """Whether what is carried to the next step is computed from the returns."""
+        return self.normalization_state or any("returns_BG" in f.positional for f in self.updates)
+
+    @property
+    def updates(self) -> list[Function]:
+        return [self.functions[name][1] for name in self.functions if name.startswith("update_")]
 
     # the loss
 
@@ -231,6 +294,26 @@ class Plan:
     @property
     def entropy_bonus(self) -> bool:
         return "entropy_term" in self.functions
+
+    @property
+    def positive_nll(self) -> bool:
+        """Whether the likelihood of correct responses is a term of the loss."""
+        return "likelihood_term" in self.functions
+
+    @property
+    def counts_by_ratio(self) -> bool:
+        """Whether what is clipped is the ratio, and not each token's part of it."""
+        return "ratio" in self.functions["clipped"][1].positional
+
+    @property
+    def loss_inputs(self) -> list[str]:
+        """The tensors that the loss takes besides those of every script, by keyword."""
+        wanted = {
+            "entropies": self.entropy_bonus,
+            "kl_coefficient": self.kl_in_loss and self.kl_moves,
+            "likelihood_weights": self.positive_nll,
+        }
+        return [name for name, there in wanted.items() if there]
 
     @property
     def aggregation(self) -> str:
@@ -253,13 +336,16 @@ class Plan:
 
     @property
     def old_pass(self) -> str:
-        """When the policy scores its samples before the update: always, when a batch is reused, or never."""
-        return "always" if self.kl_in_reward or self.shared_critic else "reused" if self.uses_ratio else ""
+        """When the policy scores its samples before the update: always, when a batch is reused, or never.
+
+        Always where the log-probs are needed besides: for KL in the reward, or to measure the KL; or the values are."""
+        always = self.kl_in_reward or self.kl_moves or self.shared_critic
+        return "always" if always else "reused" if self.uses_ratio else ""
 
     @property
     def frozen_models(self) -> dict[str, str]:
         """Models that are in memory and not trained: name -> where the script holds them."""
-        return ({"reference": "reference"} if self.reference else {}) | self.spec.reward.models
+        return ({"reference": "reference"} if self.reference else {}) | self.spec.reward.in_memory
 
     @property
     def models(self) -> list[str]:
@@ -275,7 +361,7 @@ class Plan:
         steps = {
             f"generate {self.spec.sampling.group_size} response(s) a prompt": True,
             "generate one greedy response a prompt": self.greedy,
-            "score the responses with the reward model": bool(self.spec.reward.models),
+            "score the responses with the reward model": bool(self.spec.reward.in_memory),
             f"keep {self.spec.sampling.describe()}"
             + ", and sample other prompts in place of the rest" * self.resamples: self.selects,
             "forward pass of the policy over the samples, for their log-probs": self.old_pass == "always"
@@ -294,4 +380,4 @@ class Plan:
 
     @property
     def reward_arguments(self) -> dict[str, tuple[str, str]]:
-        return self.spec.reward.script_arguments
+        return self.spec.reward.where

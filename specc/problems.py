@@ -170,7 +170,8 @@ def wanted(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         # A union of several literals and types names each of them; None only says that the field may be absent.
         return " or ".join(dict.fromkeys(wanted(arm, metadata) for arm in get_args(annotation) if arm is not NoneType))
     if get_origin(annotation) is Literal:
-        return f"one of {', '.join(map(str, get_args(annotation)))}"
+        choices = [str(word) for word in get_args(annotation)]
+        return f"one of {', '.join(choices)}" if len(choices) > 1 else f"`{choices[0]}`"
     if get_origin(annotation) is list:
         return "a list"
     if fields := getattr(annotation, "model_fields", None):
@@ -363,10 +364,12 @@ def is_question(word: object) -> bool:
 
 
 def without_echoes(found: list[Wrong]) -> Iterator[Wrong]:
-    """Without the arms of a union that the value was not meant for: of a block, that it is no number."""
+    """Without the arms of a union that the value was not meant for: that a block is no number, or the reverse."""
     inner = {wrong.loc[:end] for wrong in found for end in range(len(wrong.loc))}
+    valued = {wrong.loc for wrong in found if wrong.kind != "model_type"}
     for wrong in found:
-        if not (wrong.loc in inner and isinstance(wrong.value, dict | list) and wrong.loc):
+        no_block = wrong.kind == "model_type" and wrong.loc in valued
+        if not (wrong.loc in inner and isinstance(wrong.value, dict | list) and wrong.loc) and not no_block:
             yield wrong
 
 
@@ -611,7 +614,7 @@ def unknown_choice(wrong: Wrong) -> Says:
     elif others:
         help = f"choose one of {listed(choices)}; {shown(wrong.value)} is a choice of {listed(others)}"
     else:
-        help = f"choose one of {listed(choices)}"
+        help = f"choose one of {listed(choices)}" if len(choices) > 1 else f"write {wrong.takes}"
     return Says("unknown-choice", f"{wrong.dotted} cannot be {shown(wrong.value)}", why, help)
 
 

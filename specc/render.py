@@ -21,6 +21,7 @@ SECTIONS = (
     "data",
     "rollouts",
     "selection",
+    "steps",
     "logprobs",
     "critic",
     "updates",
@@ -39,6 +40,7 @@ INTERFACE = (
     "compute_advantages",
     "update_state",
     "aggregation_weights",
+    "likelihood_weights",
     "policy_loss",
     "compute_value_targets",
     "value_loss",
@@ -105,17 +107,21 @@ def body(plan: Plan, question: str) -> str:
 
 
 def call(plan: Plan, name: str, bindings: dict[str, str]) -> str:
-    """The call of a chosen fragment's function: by its parameters' names, and its keyword-only ones from the arguments.
+    """The call of a chosen fragment's function: by its parameters' names, and its keyword-only ones from the arguments,
+    which are `hp` in the estimator; `bindings` may call them otherwise.
 
     A new fragment needs no change here: it gets what it names.
     """
     shared = read_fragment("sections", "running").functions
     question, function = plan.functions.get(name) or ("normalization", shared[name])
-    known = {"greedy_rewards_B": "rollouts.greedy_rewards_B", "state": "rollouts.state"}
+    fields = ("greedy_rewards_B", "old_logprobs_BGT", "ref_logprobs_BGT", "state")
+    known = {name: f"rollouts.{name}" for name in fields}
     known |= {argument: f"args.{argument}" for argument in plan.reward_arguments} | bindings
-    numbers = plan.question_parameters[question]
+    hp, numbers = bindings.get("hp", "hp"), plan.question_parameters[question]
     passed = [known.get(parameter, parameter) for parameter in function.positional]
-    passed += [f"{keyword}=hp.{numbers[keyword].argument}" for keyword in function.keyword_only]
+    passed += [
+        f"{keyword}={bindings.get(keyword) or f'{hp}.{numbers[keyword].argument}'}" for keyword in function.keyword_only
+    ]
     return f"{name}({', '.join(passed)})"
 
 
@@ -145,7 +151,7 @@ def argument_line(name: str, type: str, default: Any, help: str, bounds: dict[st
     """A field of Args, whose bounds the script checks by the signs in its annotation."""
     limits = "".join(f', "{SIGNS[bound]} {limit:g}"' for bound, limit in bounds.items())
     annotation = f"Annotated[{type}{limits}]" if limits else type
-    return f"    {name}: {annotation} = arg({default!r}, {help!r})"
+    return f"    {name}: {annotation} = arg({default!a}, {help!r})"  # text is a literal of plain ASCII
 
 
 def replace_default(line: str, value: Any) -> str:

@@ -196,6 +196,7 @@ def demo(files: DemoFiles, algorithm: str = "reinforcepp") -> str:
         "training prompts": files.train,
         "held-out prompts": files.heldout,
         "verifier": files.verifier,
+        "step verifier": files.step_verifier,
         "reward model": files.reward_model,
         "training settings": files.training,
     }

@@ -85,7 +85,7 @@ class Sampling(Block):
     @property
     def more_than_one(self) -> str:
         """What to write instead."""
-        return "sampling: {group_size: 4" + ", advantages_over: all" * self.of_kept + "}"
+        return f"sampling: {{group_size: {max(4, self.group_size)}" + ", advantages_over: all" * self.of_kept + "}"
 
     def fragments(self) -> tuple[str, ...]:
         """The fragments under `templates/sampling/`."""
@@ -166,15 +166,17 @@ class Sampling(Block):
             why = "how many groups are kept, and so what the sum is divided by, is random, and less so in large batches"
             yield Effect("sampling.keep", "asymptotic", "asymptotic", why, "1/(share of groups that are mixed)")
             return
-        found = self.weights(spec)
+        found, number = self.weights(spec), None
         if not found or not all(weight.positive for weight in found):
             verdict, how = "biased", "bends the gradient, or turns it round"
         elif len(found) == 1 and found[0].constant:
-            verdict, how = "asymptotic", "drops only what has no gradient, for 0/1 rewards"
+            verdict, how = "asymptotic", "weights all prompts alike as the batch grows, for 0/1 rewards"
+            if not self.counts_vary:
+                verdict, how, number = "proportional", "weights all prompts alike, for 0/1 rewards", found[0].at(0.5)
         else:
             verdict, how = "reweighted", "weights prompts by their success rates, for 0/1 rewards"
-        bends = ", and bends the gradient for others" if verdict != "biased" else ""
-        yield Effect("sampling.keep", verdict, "biased", f"keeping {self.describe()} {how}{bends}")
+        why = f"keeping {self.describe()} {how}" + ", and bends the gradient for others" * (verdict != "biased")
+        yield Effect("sampling.keep", verdict, "biased", why, f"{number:.6g}" if number else "", number)
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         """What of it has no effect here."""

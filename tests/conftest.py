@@ -62,6 +62,6 @@ def compiled(tmp_path: Path) -> Callable[[str], ModuleType]:
 @pytest.fixture(scope="session")
 def tiny_demo():
     """The tiny demo: a model, its prompts and verifier, and a reward model; prepared once and kept in .cache."""
-    from specc.demo import prepare
+    from specc.demo import FORMAT, prepare
 
-    return prepare(ROOT / ".cache" / "demo-tiny", tiny=True, report=lambda line: None)
+    return prepare(ROOT / ".cache" / f"demo-tiny-{FORMAT}", tiny=True, report=lambda line: None)

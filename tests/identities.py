@@ -61,12 +61,14 @@ def identities(spec: Spec) -> Iterator[Identity]:
         del data["baseline"]["gae_lambda"]  # whose default is not in force
     kl, objective, k = data["kl"], data["objective"], spec.sampling.group_size
     plain = data["normalization"]["scope"] == "none"
-    weightings = ("clip", "detached_clip", "soft_gate")
+    weightings = ("clip", "detached_clip", "soft_gate", "token_clip")
     if kl["placement"] != "none":
         yield Identity(
             "a coefficient of 0 is no KL",
             changed(
-                data, kl={"placement": "none"} | dict.fromkeys(("estimator", "unit", "coefficient", "after_baseline"))
+                data,
+                kl={"placement": "none"}
+                | dict.fromkeys(("estimator", "unit", "coefficient", "reference", "after_baseline")),
             ),
             numbers={"kl_coefficient": 0.0},
         )
@@ -78,7 +80,10 @@ def identities(spec: Spec) -> Iterator[Identity]:
             elif kl["placement"] == "loss" and constant and not spec.sampling.mask_truncated:
                 yield Identity(
                     "k1 in the loss has no expected gradient",
-                    changed(data, kl={"placement": "none"} | dict.fromkeys(("estimator", "unit", "coefficient"))),
+                    changed(
+                        data,
+                        kl={"placement": "none"} | dict.fromkeys(("estimator", "unit", "coefficient", "reference")),
+                    ),
                 )
         independent = plain and data["baseline"]["source"] in ("none", "leave_one_out", "greedy", "constant")
         if (kl["placement"], kl["estimator"]) == ("loss", "k2") and independent:
@@ -108,6 +113,7 @@ def identities(spec: Spec) -> Iterator[Identity]:
         and (kl["placement"] == "none" or objective["quantity"] == "sequence_advantage")
         and kl["placement"] != "loss"
         and not kl.get("after_baseline")
+        and not spec.reward.credits_steps
     ):
         other = changed(data, baseline={"source": "leave_one_out"})
         yield Identity("the group mean is (k - 1)/k leave-one-out", other, factor=(k - 1) / k)
@@ -115,7 +121,7 @@ def identities(spec: Spec) -> Iterator[Identity]:
         simple = "leave_one_out" if data["baseline"]["leave_one_out"] else "group_mean"
         other = changed(data, baseline={"source": simple, "leave_one_out": None})
         yield Identity("equal lengths weigh the same", other, worlds=(level(),))
-    if objective["aggregation"] != "seq_mean_token_sum":
+    if objective["aggregation"] != "seq_mean_token_sum" and "positive_nll" not in objective:
         other = changed(data, objective={"aggregation": "seq_mean_token_sum", "max_length": None})
         factor = 1 / objective.get("max_length", 2)
         yield Identity("aggregations of equal lengths", other, factor=factor, worlds=(level(),), of_loss=True)

@@ -28,6 +28,9 @@ from specc.verify.script import Script, load_script
 # Numbers as they occur in specs: bounds that a field does not declare itself.
 SMALLEST, LARGEST = 0.05, 8.0
 
+# Texts that would show in a script if they were anything else than text there.
+TEXTS = ["\n", "", '"', '\'"""', "\\n", "{}{{ x }}", "%s # \r\n", "。"]
+
 # The small sizes that the laws are checked at: bounds of B and T, and every G.
 PROMPTS, GROUP_SIZES, TOKENS = (1, 3), (2, 3, 4, 1), (1, 4)
 
@@ -62,6 +65,8 @@ def value_of(annotation: Any, info: FieldInfo) -> st.SearchStrategy[Any]:
         return st.booleans()
     if annotation in (int, float):
         return number(annotation, info)
+    if annotation is str:
+        return st.sampled_from(TEXTS)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return block(annotation)
     raise NotImplementedError(f"no strategy for {annotation}")
@@ -125,7 +130,7 @@ def without(data: dict[str, Any], loc: tuple[str | int, ...]) -> Spec | None:
 BESIDE: dict[str, Any] = {
     "reward": {"source": "verifier"},
     "kl": {"placement": "none"},
-    "baseline": {"source": "group_mean"},
+    "baseline": {"source": "leave_one_out"},
     "normalization": {"scope": "none"},
     "objective": {"quantity": "sequence_advantage", "aggregation": "token_mean"},
     "sampling": {"group_size": 4},
@@ -138,6 +143,11 @@ CONTEXTS: list[dict[str, Any]] = [
     {**PLAIN, "sampling": {"group_size": 4, "keep": "best"}},
     {**BESIDE, "objective": TOKENS},
     {**BESIDE, "objective": TOKENS, "reward": {"source": "reward_model"}},
+    {
+        **PLAIN,
+        "reward": {"source": "process_reward"},
+        "objective": {"quantity": "token_advantage", "aggregation": "token_mean"},
+    },
 ]
 
 
@@ -156,6 +166,8 @@ def choices(annotation: Any, info: FieldInfo, share: float) -> list[Any]:
         return [False, True]
     if annotation in (int, float):
         return [example(annotation, info, share)]
+    if annotation is str:
+        return TEXTS[:1]
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return every_block(annotation)
     raise NotImplementedError(f"no choices for {annotation}")
@@ -169,7 +181,10 @@ def example(kind: type, info: FieldInfo, share: float) -> int | float:
 
 
 def every_block(cls: type[BaseModel]) -> list[dict[str, Any]]:
-    """Every combination of the choices of a block; numbers increase in the order of the fields."""
+    """Every combination of the choices of a block, with one nested block at most that may be left out.
+
+    Numbers increase in the order of the fields.
+    """
     fields = list(cls.model_fields.items())
     offered = []
     for place, (_, info) in enumerate(fields):
@@ -179,6 +194,7 @@ def every_block(cls: type[BaseModel]) -> list[dict[str, Any]]:
     return [
         {name: value for (name, _), value in zip(fields, chosen, strict=True) if value is not None}
         for chosen in product(*offered)
+        if sum(isinstance(value, dict) and None in choice for value, choice in zip(chosen, offered, strict=True)) <= 1
     ]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import specc.demo
 from specc.demo import DemoError, DemoFiles, prepare, problems, records
-from specc.demo.files import addition_verifier, sorting_verifier
+from specc.demo.files import addition_verifier, sorting_step_verifier, sorting_verifier
 
 
 def verdict(verifier, completion: str, answer: str) -> float:
@@ -53,6 +53,15 @@ def test_addition_verifier(completion, reward):
 )
 def test_sorting_verifier(completion, reward):
     assert verdict(sorting_verifier, completion, "0124") == reward
+
+
+def test_sorting_step_verifier():
+    """Four digits and the end: 1/5 for each token that is where it belongs."""
+    tokens = [["0", "1", "2", "4", ""], ["0", "2", "1", "4"], ["0", "1", "2", "4", "4", ""], [""], []]
+    expected = [[0.2] * 5, [0.2, 0, 0, 0.2], [0.2] * 4 + [0, 0], [0], []]
+    texts = ["".join(each) for each in tokens]
+    scores = sorting_step_verifier.score_steps(["?"] * 5, texts, steps=tokens, answer=["0124"] * 5, unused=[None] * 5)
+    assert scores == expected
 
 
 @pytest.mark.parametrize("module", [addition_verifier, sorting_verifier])
@@ -128,7 +137,8 @@ class Builder:
         if self.fail:
             raise self.fail
         files.reward_model.mkdir()
-        for part in (files.train, files.heldout, files.verifier, files.pairs, files.heldout_pairs, files.sft):
+        texts = (files.train, files.heldout, files.verifier, files.step_verifier)
+        for part in (*texts, files.pairs, files.heldout_pairs, files.sft):
             part.write_text("part\n")
         self.meanwhile()
         report("built")

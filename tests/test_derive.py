@@ -314,9 +314,19 @@ def test_an_answer_without_rules_is_not_flattered() -> None:
 # --- claims, and where the verdict is shown ---
 
 SHIPPED = {
+    "gmpo": "biased",
+    "gspo_token": "biased",
+    "lite_ppo": "asymptotic",
+    "maxrl": "reweighted",
+    "opo": "biased",
+    "opo_loo": "unbiased",
+    "reinforce_batch_mean": "proportional",
+    "reinforce_ema": "unbiased",
+    "sapo": "biased",
     "cispo": "reweighted",
     "drgrpo": "proportional",
     "grpo": "biased",
+    "grpo_process": "biased",
     "gspo": "biased",
     "ppo": "biased",
     "reinforce": "unbiased",

@@ -105,7 +105,7 @@ def numbers_of(block: type[Block]) -> dict[str, type]:
     for name, info in block.model_fields.items():
         for option in (info.annotation, *get_args(info.annotation)):
             bare = get_args(option)[0] if hasattr(option, "__metadata__") else option
-            if bare in (int, float):
+            if bare in (int, float) or option is str:
                 found[block.argument_prefix + name] = bare
             elif isinstance(bare, type) and issubclass(bare, Block):
                 found |= numbers_of(bare)
@@ -142,6 +142,8 @@ def test_numbers_are_parameters_are_arguments(answer: type[Answer]) -> None:
         taken = {
             name for fragment in fragments for function in fragment.functions.values() for name in function.keyword_only
         }
+        if plan.kl_moves:
+            taken.remove("coefficient")  # a number of the state
         assert taken <= parameters.keys(), f"{given.fragments()} ask for a number that {given!r} does not set"
         found = own_arguments(plan)
         added = {name for name in found if name in possible}
@@ -150,8 +152,9 @@ def test_numbers_are_parameters_are_arguments(answer: type[Answer]) -> None:
             parameter = parameters[field]
             assert found[parameter.argument] == (possible[parameter.argument].__name__, parameter.value)
             seen[parameter.argument] = True
-        of_the_trainer = {"critic_learning_rate"} if plan.own_critic else set()
-        assert found.keys() - usual - plan.reward_arguments.keys() - of_the_trainer <= possible.keys()
+        beside = {p.argument for q, ps in plan.question_parameters.items() if q != answer.question for p in ps.values()}
+        beside |= {"critic_learning_rate"} if plan.own_critic else set()
+        assert found.keys() - usual - plan.reward_arguments.keys() - beside <= possible.keys()
     assert seen.keys() == possible.keys(), "a number that no combination uses"
 
 

@@ -43,6 +43,7 @@ INTERFACE = {
     "trains_policy": ["step", "hp"],
     "count_clipped": ["logprobs", "old_logprobs", "advantages", "mask", "hp"],
     "Scorer.__call__": ["self", "rows", "completions", "ended"],
+    "StepScorer.__call__": ["self", "rows", "completions", "steps", "ended"],
 }
 
 

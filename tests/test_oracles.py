@@ -27,7 +27,7 @@ from specc.plan import Plan
 from specc.render import render
 from specc.spec import Spec
 from specc.verify.enumerate import Context, batches, groups, moments, population
-from specc.verify.environment import LONG, SHORT, Environment, Table, Tree, coin, far, fixed, level, world
+from specc.verify.environment import LONG, SHORT, Environment, Steps, Table, Tree, coin, far, fixed, level, world
 from specc.verify.penalty import judge_penalty, references
 from specc.verify.script import Script, load_script
 from specc.verify.variance import measure
@@ -778,41 +778,36 @@ def test_division_by_a_constant_length_is_proportional() -> None:
 
 
 def centred_steps(over: str) -> Script:
-    """Every token is a step; each advantage is the sum of the step rewards to come, less their mean in the batch or in
-    the prompt's group."""
-    return edited(
-        f"""
-        def compute_advantages(rollouts, hp):
-            steps, rewards = rollouts.mask_BGT, rollouts.step_rewards_BGT
-            mean = rewards.sum({over}, keepdim=True) / steps.sum({over}, keepdim=True)
-            centred = (rewards - mean).masked_fill(~steps, 0.0)
-            return centred.flip(-1).cumsum(-1).flip(-1).masked_fill(~steps, 0.0)
-        """
-    )
+    """Each advantage is the sum of the step rewards to come, less their mean in the batch or in the prompt's group."""
+    return estimator({"source": over, "unit": "step"}, reward={"source": "process_reward"}, quantity="token_advantage")
 
 
 def test_process_rewards_centred_by_step_charge_for_the_number_of_steps() -> None:
     """E[g] = G - rbar grad E[number of steps], as the batch or the group that rbar is of grows."""
-    steps = (((0.5, -1.0), (2.0, 1.0), (0.0, 3.0)), ((-1.0, 0.25), (1.0, 0.5), (-2.0, 1.0)))
+    steps: tuple[Steps, ...] = (
+        ((0.5, -1.0), (2.0, None), (0.0, 3.0)),  # the second token ends no step where a third one follows
+        ((-1.0, 0.25), (1.0, 0.5), (-2.0, 1.0)),
+    )
     even: Table = ((1, 1), (1, 1), (1, 1))
     eighths: Table = ((1, 7), (3, 4), (1, 1))  # so that a batch can hold as many groups of either prompt
     environment = world(LONG, (even, (0,) * 4, even, even), (eighths, (0,) * 4, even, even))
     pairs = zip(environment.prompts, steps, strict=True)
     environment = replace(environment, prompts=tuple(replace(p, step_rewards=rows) for p, rows in pairs))
+    sums = zip(environment.prompts, environment.tables.step_rewards.sum(-1).tolist(), strict=True)
+    environment = replace(environment, prompts=tuple(replace(p, rewards=tuple(row)) for p, row in sums))
 
     def truth(environment: Environment) -> tuple[Tensor, Tensor]:
-        rows = torch.tensor([p.step_rewards for p in environment.prompts], dtype=torch.float64)
-        rewards, lengths = tokens_of(environment, rows).sum(-1), lengths_of(environment)
-        probs = environment.tables.probs
-        rbar = float((probs * rewards).sum() / (probs * lengths).sum())
-        return expected(environment, rewards - rbar * lengths), expected(environment, rewards)
+        tables = environment.tables
+        rewards, count, probs = tables.step_rewards.sum(-1), tables.step_ends.sum(-1).double(), tables.probs
+        rbar = float((probs * rewards).sum() / (probs * count).sum())
+        return expected(environment, rewards - rbar * count), expected(environment, rewards)
 
     wanted, plain = truth(environment)
     for k in (1, 2):
-        close(population(centred_steps("(0, 1, 2)"), environment, k), wanted)
+        close(population(centred_steps("batch_mean"), environment, k), wanted)
     differ(wanted, plain)
     wanted, _ = truth(environment.only(0))
-    errors = [(mean_of(centred_steps("(1, 2)"), environment.only(0), k) - wanted).norm() for k in (6, 12, 24)]
+    errors = [(mean_of(centred_steps("group_mean"), environment.only(0), k) - wanted).norm() for k in (6, 12, 24)]
     assert errors[0] < 0.3 * wanted.norm()
     assert all(0.4 < after / before < 0.6 for before, after in itertools.pairwise(errors))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -37,21 +38,40 @@ objective:
   aggregation: token_mean
 sampling: {group_size: 4}
 """
+MOVING = """\
+name: moving
+reward: verifier
+kl:
+  placement: loss
+  estimator: k2
+  coefficient: {adaptive: {initial: 0.2, target: 0.05, horizon: 200}}
+  reference: {refresh_every: 2}
+baseline: group_mean
+normalization: {scope: batch, std_of: returns}
+objective:
+  quantity: sequence_advantage
+  ratio: sequence_mean
+  token_clip: {low: 0.2, high: 0.2}
+  positive_nll: {coefficient: 0.1}
+  aggregation: token_mean
+sampling: {group_size: 4}
+"""
+SPECS = {"stateful": STATEFUL, "moving": MOVING}
 # Eight steps with a warm-up and a decay of the learning rate, a checkpoint after every three, and two updates a step.
 LONG = {"steps": 8, "save_every": 3, "eval_every": 4, "warmup_steps": 2, "lr_scheduler": "linear", "epochs": 2}
 KILLED_AT = 5  # after checkpoint-3 and before checkpoint-6
 
 
-@pytest.fixture(scope="module", params=["stateful", "reinforcepp"])
+@pytest.fixture(scope="module", params=["stateful", "moving", "reinforcepp"])
 def script(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """A script that carries statistics from step to step, and one that carries none."""
+    """Scripts that carry statistics, or a coefficient and a reference, from step to step, and one that carries none."""
     if request.param == "reinforcepp":
         return generated("reinforcepp")
-    folder = tmp_path_factory.mktemp("stateful")
-    (folder / "stateful.yaml").write_text(STATEFUL, encoding="utf-8")
-    (result,) = compile_specs([folder / "stateful.yaml"])
-    (folder / "stateful.py").write_text(result.script, encoding="utf-8")
-    return load_module(folder / "stateful.py")
+    folder, name = tmp_path_factory.mktemp(request.param), request.param
+    (folder / f"{name}.yaml").write_text(SPECS[name], encoding="utf-8")
+    (result,) = compile_specs([folder / f"{name}.yaml"])
+    (folder / f"{name}.py").write_text(result.script, encoding="utf-8")
+    return load_module(folder / f"{name}.py")
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +99,9 @@ def assert_ended_the_same(folder: Path, whole: Path) -> None:
     assert untimed(rows_of(folder / "metrics.jsonl")) == untimed(rows_of(whole / "metrics.jsonl"))
     assert rows_of(folder / "completions.jsonl") == rows_of(whole / "completions.jsonl")
     got, right = (torch.load(path / "checkpoint-8" / "trainer.pt") for path in (folder, whole))
-    assert got == right
+    assert got.keys() == right.keys()
+    for key in got:  # of a state, tensors by name
+        assert same(got[key], right[key]) if key in ("state", "reference") else got[key] == right[key]
     assert sorted(path.name for path in folder.glob("checkpoint-*")) == ["checkpoint-6", "checkpoint-8"]
 
 
@@ -177,6 +199,29 @@ def test_the_state_of_past_steps_is_in_the_checkpoint_and_used(
         return
     assert saved["state"] and all(isinstance(value, torch.Tensor) for value in saved["state"].values())
     saved["state"] = {}
+    torch.save(saved, folder / "checkpoint-3" / "trainer.pt")
+    run(script, tiny_demo, folder, resume=True, **told)
+    assert not same(weights_of(folder), weights_of(whole))
+
+
+def test_a_reference_that_is_refreshed_is_in_the_checkpoint_and_used(
+    script: ModuleType, folder: Path, whole: Path, tiny_demo: DemoFiles, told: dict[str, Any]
+) -> None:
+    """It is the policy of step 2 in checkpoint-3 and of step 6 at the end; from that of step 0 a run ends elsewhere."""
+    saved = torch.load(folder / "checkpoint-3" / "trainer.pt")
+    assert ("reference" in saved) == hasattr(script, "reference_step")
+    if "reference" not in saved:
+        return
+    rows = [row for row in rows_of(whole / "metrics.jsonl") if "reference_step" in row]
+    assert [row["reference_step"] for row in rows] == [0, 0, 2, 2, 4, 4, 6, 6]
+    kl = [row["kl"] for row in rows]
+    assert all(kl[step] < kl[step + 1] for step in (0, 2, 4))  # at the refreshed reference, but for one update
+    coefficients = [row["kl_coefficient"] for row in rows]
+    assert coefficients[0] == 0.2 and len(set(coefficients)) > 1
+    assert all(abs(b / a - 1) <= 0.2 * 32 / 200 + 1e-6 for a, b in itertools.pairwise(coefficients))
+    initial = script.load_policy(tiny_demo.model)[0].state_dict()
+    assert not same({name.removeprefix("model."): value for name, value in saved["reference"].items()}, initial)
+    saved["reference"] = {f"model.{name}": value for name, value in initial.items()}
     torch.save(saved, folder / "checkpoint-3" / "trainer.pt")
     run(script, tiny_demo, folder, resume=True, **told)
     assert not same(weights_of(folder), weights_of(whole))

@@ -43,10 +43,13 @@ CLIPS = {"clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean"
 def arguments(script: ModuleType, demo: DemoFiles, output_dir: Path, **changed: Any) -> dict[str, Any]:
     """What a small run on the tiny demo is told."""
     given = {"model": demo.model, "train_data": demo.train, "output_dir": output_dir} | SMALL | {"report_to": ""}
+    if hasattr(script.Args, "reward_separator"):
+        given["reward_separator"] = ""  # the demo's texts have one line, and every token is a step
     if hasattr(script.Args, "reward_model"):
         given["reward_model"] = demo.reward_model
     else:
-        given["reward"] = f"{demo.verifier}:score"
+        steps = hasattr(script.Args, "reward_separator")
+        given["reward"] = f"{demo.step_verifier}:score_steps" if steps else f"{demo.verifier}:score"
     if hasattr(script.Args, "baseline_pretrain_steps"):
         given["baseline_pretrain_steps"] = 0  # more than a small run has; the tests of critics train some
     given |= changed
@@ -122,6 +125,7 @@ def test_every_step_has_all_metrics_and_they_are_finite(small: tuple[ModuleType,
     names = set(EVERY_STEP)
     names |= CLIPS if hasattr(script, "count_clipped") else set()
     names |= {"kl"} if hasattr(args, "kl_coefficient") else set()
+    names |= {"completions/mean_steps"} if hasattr(args, "reward_separator") else set()
     names |= {"time/logprobs"} if 'watch("logprobs")' in source else set()
     names |= {"value_loss", "values", "explained_variance"} if hasattr(script, "value_loss") else set()
     *steps, last = rows_of(folder / "metrics.jsonl")
@@ -308,7 +312,7 @@ SKIPPING = [name for name in ALGORITHMS if SKIPS in (ROOT / "generated" / f"{nam
 
 
 def test_scripts_skip_rows_unless_a_term_of_the_loss_needs_them() -> None:
-    assert set(ALGORITHMS) - set(SKIPPING) == {"grpo", "reinforcepp_baseline"}  # KL in the loss
+    assert set(ALGORITHMS) - set(SKIPPING) == {"grpo", "grpo_process", "reinforcepp_baseline"}  # KL in the loss
 
 
 @pytest.mark.parametrize("name", SKIPPING)
@@ -333,8 +337,38 @@ def test_rows_that_are_skipped_had_no_gradient(
     for first, second in zip(gradients[:half], gradients[half:], strict=True):
         assert_equal_gradients(first, second)
     assert tokens["skipping"] <= tokens["keeping"]
-    if name not in ("rloo", "reinforcepp", "ppo", "vcppo", "vapo"):  # where an advantage is hardly ever exactly 0
+    # A reward model's scores differ, and so do a critic's values; and what is taken off is the batch's mean.
+    reward_models = ("rloo", "reinforce_ema", "reinforcepp", "reinforce_batch_mean")
+    if name not in (*reward_models, "ppo", "vcppo", "vapo"):
         assert tokens["skipping"] < tokens["keeping"]
+
+
+CORRECT = """\
+name: correct
+reward: verifier
+kl: none
+baseline: group_mean
+normalization: none
+objective: {quantity: sequence_advantage, aggregation: token_mean, positive_nll: {coefficient: 0.1}}
+sampling: {group_size: 4}
+"""
+
+
+def test_correct_responses_are_kept_for_their_likelihood(
+    compiled: Any, tiny_demo: DemoFiles, tmp_path: Path, gradients: list[list[Tensor]]
+) -> None:
+    """All responses are correct, so every advantage is 0; they teach all the same, in minibatches as well."""
+    (tmp_path / "verifier.py").write_text("def score(completions):\n    return [1.0] * len(completions)\n")
+    script = compiled(CORRECT)
+    text = Path(str(script.__file__)).read_text(encoding="utf-8")
+    skips = "counts_BG = ((advantages_BGT != 0) | (nll_BGT > 0)).any(-1)"
+    assert text.count(skips) == 1
+    (tmp_path / "keeping.py").write_text(text.replace(skips, "counts_BG = mask_BGT.any(-1)"), encoding="utf-8")
+    for place, each in enumerate((script, load_module(tmp_path / "keeping.py"))):
+        told = {"reward": f"{tmp_path / 'verifier.py'}:score", "steps": 1, "minibatches": 2}
+        run(each, tiny_demo, tmp_path / str(place), **told)
+    assert len(gradients) == 4 and max(float(part.abs().max()) for part in gradients[0]) > 1e-4
+    assert_equal_gradients(gradients[0], gradients[2])
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -4,9 +4,9 @@ A new answer is one class in this folder and one fragment under `templates/<ques
 the language are made from the subclasses, and everything else (arguments of the script, `specc answers`, the plan) is
 read off the class and the fragment.
 
-A field is of one of two kinds. A *choice* (a string or a truth value) selects fragments, in `Answer.fragments`; a
-*number* becomes a keyword-only parameter of the fragment's function and an argument of the script. `None` means "not
-there".
+A field is of one of two kinds. A *choice* (one of some words, or a truth value) selects fragments, in
+`Answer.fragments`; a *number*, or free text, becomes a keyword-only parameter of the fragment's function and an
+argument of the script. `None` means "not there".
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Effect:
 
     `binary` is for rewards of 0 and 1, `real` for rewards of any size and sign. `factor` is the part of c that is due
     to it: a formula in k and B, or words where the policy decides it; `number` is its value where the spec decides it.
+    `term` is what a loss that is added to that of the reward adds to c.
     """
 
     where: str
@@ -68,6 +69,7 @@ class Effect:
     reason: str
     factor: str = ""
     number: Number | None = None
+    term: str = ""
 
     @property
     def needs_batch(self) -> bool:
@@ -78,7 +80,7 @@ class Effect:
         """The factor at k = `size` and B = `prompts`; None where it is not a number, or not one without B."""
         if self.needs_batch and prompts:
             return 1 - Fraction(1, size * prompts)
-        return self.number if self.factor else Fraction(1)
+        return self.number if self.factor or self.term else Fraction(1)
 
 
 @dataclass(frozen=True)
@@ -104,11 +106,14 @@ class Penalty:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number of the spec on its way into the script: `--kl_coefficient`, passed to the fragment as `coefficient`."""
+    """A number of the spec on its way into the script: `--kl_coefficient`, passed to the fragment as `coefficient`.
+
+    It may be text as well, which is a quoted literal there and nothing else.
+    """
 
     argument: str
     field: str
-    value: int | float
+    value: int | float | str
     help: str
     bounds: dict[str, float]
     block: str = ""  # the nested block that it is a field of, e.g. `clip`
@@ -128,7 +133,7 @@ class Block(BaseModel):
     argument_prefix: ClassVar[str] = ""
 
     def parameters(self, block: str = "") -> Iterator[Parameter]:
-        """The numbers that this block sets, its own first, then those of its nested blocks; what is None is absent."""
+        """The numbers and texts that this block sets, its own first, then those of its nested blocks; not None."""
         nested: list[tuple[str, Block]] = []
         for name, info in type(self).model_fields.items():
             value = getattr(self, name)
@@ -138,6 +143,9 @@ class Block(BaseModel):
                 help = " ".join((info.description or "").split())
                 number = float_if_declared(value, info.annotation)
                 yield Parameter(self.argument_prefix + name, name, number, help, bounds_of(info), block)
+            elif info.annotation is str:
+                help = " ".join((info.description or "").split())
+                yield Parameter(self.argument_prefix + name, name, value, help, {}, block)
         for name, inner in nested:
             yield from inner.parameters(block=name)
 
@@ -203,6 +211,18 @@ class Answer(Block):
     def at(self, *names: str) -> Loc:
         """The place of a field of this answer in the spec."""
         return (self.question, *(names or (self.discriminator,)))
+
+
+def check_unit_of_steps(answer: Answer, spec: Spec) -> Iterator[Finding]:
+    """Whether a statistic over the steps of responses finds steps whose rewards tokens are credited with."""
+    if not spec.reward.credits_steps:
+        yield Finding(
+            "unit-without-steps",
+            answer.at("unit"),
+            "unit: step needs rewards of single steps",
+            f"with reward: {spec.reward.name} here, a response has one reward for all of its tokens",
+            "reward: {source: process_reward, credit: process}, or remove unit",
+        )
 
 
 def leaves(base: type[Answer]) -> list[type[Answer]]:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specc.answers.base import WITHOUT_OWN, Answer, Block, Effect, Finding
+from specc.answers.base import WITHOUT_OWN, Answer, Block, Effect, Finding, check_unit_of_steps
 
 if TYPE_CHECKING:
     from specc.spec import Spec
+
+
+Unit = Literal["response", "step"]
 
 
 class Baseline(Answer):
@@ -27,10 +30,14 @@ class Baseline(Answer):
     """whether the advantage is the return"""
     reads_past: ClassVar[bool] = False
     """whether it is computed from the returns of past batches"""
+    of_steps: ClassVar[str] = ""
+    """what it is where its unit is a step"""
     one_number: ClassVar[bool] = False
     """whether it is the same for every response of the batch"""
     per_token: ClassVar[bool] = False
     """whether each token has a baseline of its own"""
+    per_prompt: ClassVar[bool] = False
+    """whether it is the same for all responses to a prompt, and may differ between prompts"""
     variance: ClassVar[str] = ""
     """tr Cov for one prompt, of a sum over tokens without a normalization, where it has a closed form"""
 
@@ -51,6 +58,27 @@ class Baseline(Answer):
         return None
 
     @property
+    def over_steps(self) -> bool:
+        """Whether it is a mean of step rewards, taken from each of them before they are added up."""
+        return getattr(self, "unit", "response") == "step"
+
+    def fragments(self) -> tuple[str, ...]:
+        return (self.name + "_step" * self.over_steps,)
+
+    def describe(self) -> str:
+        return self.of_steps if self.over_steps else super().describe()
+
+    def short(self) -> str:
+        return super().short() + " of steps" * self.over_steps
+
+    @property
+    def same_for(self) -> str:
+        """Over what it is one number: `run`, `batch`, `prompt` or `response`, the narrowest that is sure."""
+        if self.leaves_as_is or (self.one_number and not self.reads_returns and not self.reads_past):
+            return "run"
+        return "batch" if self.one_number else "prompt" if self.per_prompt else "response"
+
+    @property
     def same_in_group(self) -> bool:
         """Whether all responses to a prompt have the same baseline, between 0 and 1 where their rewards are."""
         return self.one_number or not (self.reads_returns or self.per_token)
@@ -59,8 +87,27 @@ class Baseline(Answer):
         """What k1 in the reward comes to under it: `full`, `partial` or `other`, as in `Penalty.kind`."""
         return "full"
 
+    def check(self, spec: Spec) -> Iterator[Finding]:
+        if not self.over_steps:
+            return
+        yield from check_unit_of_steps(self, spec)
+        if not (spec.normalization.leaves_as_is or spec.normalization.over_steps):
+            yield Finding(
+                "mixed-units",
+                self.at("unit"),
+                "the baseline is of steps, and the normalization is not",
+                "what is left of the single steps is to be divided by a statistic of theirs, before they are added up",
+                "normalization: {unit: step} as well, or remove unit",
+            )
+
     def effects(self, spec: Spec) -> Iterator[Effect]:
-        """A baseline takes alpha_ii of E[g] away, since E[R_j g_i] = 0 for the other responses (Williams 1992)."""
+        """A baseline takes alpha_ii of E[g] away, since E[R_j g_i] = 0 for the other responses (Williams 1992).
+
+        A mean m from each step leaves G_t - m N_t, N_t being the steps to come: E[g] = grad E[R] - m grad E[N]."""
+        if self.over_steps:
+            why = "a mean taken from every step charges a response for the number of its steps"
+            yield Effect(f"{self.question}.unit", "biased", "biased", why)
+            return
         k = spec.sampling.group_size
         if (own := self.own(k)) in WITHOUT_OWN:
             why = f"a response's own reward is in its baseline, with a share of {own}"
@@ -106,14 +153,17 @@ class BatchMean(Baseline):
     """The mean return of the whole batch, the response's own included."""
 
     one_number: ClassVar[bool] = True
+    of_steps: ClassVar[str] = "the mean step reward of the whole batch, the response's own included"
 
     source: Literal["batch_mean"] = "batch_mean"
+    unit: Unit = "response"
+    """what the mean is of: returns of responses, or rewards of single steps, each of which it is then taken from"""
 
     def own(self, size: int) -> str:
-        return "1/(kB)"
+        return "unknown" if self.over_steps else "1/(kB)"
 
     def column(self, size: int) -> str:
-        return "1"
+        return "unknown" if self.over_steps else "1"
 
 
 class MovingAverage(Baseline):
@@ -134,6 +184,7 @@ class GroupBaseline(Baseline):
     min_group_size: ClassVar[int] = 2
 
     def check(self, spec: Spec) -> Iterator[Finding]:
+        yield from super().check(spec)
         if spec.sampling.size < 2:
             yield Finding(
                 "group-of-one",
@@ -152,34 +203,44 @@ PAIRS = "A2/k - (k - 2)|G|^2/(k(k - 1)) + sigma^2 T/(k(k - 1))"
 class GroupMean(GroupBaseline):
     """The mean return of the prompt's group, the response's own included."""
 
+    of_steps: ClassVar[str] = "the mean step reward of the prompt's group, the response's own included"
     variance: ClassVar[str] = f"((k - 1)/k)^2 ({PAIRS})"
 
+    per_prompt: ClassVar[bool] = True
+
     source: Literal["group_mean"] = "group_mean"
+    unit: Unit = "response"
+    """what the mean is of: returns of responses, or rewards of single steps, each of which it is then taken from"""
 
     def own(self, size: int) -> str:
-        return "1/k"
+        return "unknown" if self.over_steps else "1/k"
 
     def column(self, size: int) -> str:
-        return "1"
+        return "unknown" if self.over_steps else "1"
 
     def on_counts(self, reward: int, correct: int, size: int) -> float | None:
-        return correct / size
+        return None if self.over_steps else correct / size
 
 
 class LeaveOneOut(GroupBaseline):
     """The mean return of the other responses to the same prompt (Kool et al. 2019)."""
 
+    of_steps: ClassVar[str] = "the mean step reward of the other responses to the same prompt"
     variance: ClassVar[str] = PAIRS
 
     source: Literal["leave_one_out"] = "leave_one_out"
+    unit: Unit = "response"
+    """what the mean is of: returns of responses, or rewards of single steps, each of which it is then taken from"""
 
     def own(self, size: int) -> str:
-        return "0"
+        return "unknown" if self.over_steps else "0"
 
     def column(self, size: int) -> str:
-        return "1"
+        return "unknown" if self.over_steps else "1"
 
     def on_counts(self, reward: int, correct: int, size: int) -> float | None:
+        if self.over_steps:
+            return None
         return (correct - reward) / (size - 1) if size > 1 else float(reward)  # alone, it has no advantage
 
 
@@ -189,6 +250,10 @@ class LengthWeighted(GroupBaseline):
     source: Literal["length_weighted"] = "length_weighted"
     leave_one_out: bool = False
     """leave the response's own return out of its baseline"""
+
+    @property
+    def same_for(self) -> str:
+        return "response" if self.leave_one_out else "prompt"
 
     def own(self, size: int) -> str:
         return "0" if self.leave_one_out else "lengths"
@@ -203,6 +268,9 @@ class LengthWeighted(GroupBaseline):
     def fragments(self) -> tuple[str, ...]:
         return (self.name + "_leave_one_out" * self.leave_one_out,)
 
+    def short(self) -> str:
+        return super().short() + " leave one out" * self.leave_one_out
+
     def describe(self) -> str:
         who = "the other responses'" if self.leave_one_out else "the group's"
         return f"{who} mean return weighted by length, near the minimum-variance baseline (OPO, arXiv:2505.23585)"
@@ -212,6 +280,8 @@ class Greedy(Baseline):
     """The reward of the prompt's greedy response (ReMax, arXiv:2310.10505)."""
 
     reads_returns: ClassVar[bool] = False
+
+    per_prompt: ClassVar[bool] = True
 
     source: Literal["greedy"] = "greedy"
 
@@ -307,6 +377,14 @@ class Critic(Baseline):
                 "it gives every token a value, and so an advantage of its own; "
                 f"{spec.objective.name} has no advantage for each token",
                 "quantity: token_advantage",
+            )
+        if spec.reward.credits_steps:
+            yield Finding(
+                "critic-credits-steps",
+                self.at(),
+                "a critic learns from the reward at the end, and this spec gives credit to single steps",
+                "its targets and its advantages would leave the rewards of the steps out",
+                "reward: {credit: outcome, ...}, or another baseline",
             )
         from_reward_model = self.initial == "reward_model"
         if self.backbone == "shared" and from_reward_model:

@@ -7,10 +7,39 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specc.answers.base import Answer, Effect, Finding, Penalty
+from specc.answers.base import Answer, Block, Effect, Finding, Penalty
 
 if TYPE_CHECKING:
     from specc.spec import Spec
+
+
+class Adaptive(Block):
+    """The controller of Ziegler et al. 2019 (arXiv:1909.08593): the coefficient follows the measured KL."""
+
+    argument_prefix: ClassVar[str] = "kl_adaptive_"
+
+    initial: Annotated[float, Field(gt=0)]
+    """the KL's coefficient in the first step"""
+    target: Annotated[float, Field(gt=0)]
+    """the KL of whole responses that the coefficient is to hold, in nats"""
+    horizon: Annotated[float, Field(gt=0)]
+    """responses over which the coefficient changes by its own size times the clipped error"""
+
+
+class Moving(Block):
+    """A coefficient that moves from step to step."""
+
+    adaptive: Adaptive
+    """moved towards a target of the KL: {initial, target, horizon}"""
+
+
+class Refreshed(Block):
+    """A reference that follows the policy in steps, as in iterative GRPO (arXiv:2402.03300, algorithm 1)."""
+
+    argument_prefix: ClassVar[str] = "kl_"
+
+    refresh_every: Annotated[int, Field(ge=1)]
+    """steps after which the reference becomes the policy of that moment"""
 
 
 class KL(Answer):
@@ -66,23 +95,33 @@ class PenaltyKL(KL):
     """k1 = log pi/ref, k2 = k1^2 / 2, k3 = ref/pi - 1 + k1"""
     unit: Literal["token", "sequence"] = "token"
     """whether the estimator is applied to each token's log-ratio or to the response's"""
-    coefficient: Annotated[float, Field(gt=0)]
+    coefficient: Annotated[float, Field(gt=0)] | Moving
     """weight of the KL, often called beta"""
+    reference: Literal["initial"] | Refreshed = "initial"
+    """the policy that the KL is to: that of step 0, or one that is refreshed"""
 
     def fragments(self) -> tuple[str, ...]:
-        return (self.estimator, f"per_{self.unit}")
+        moving = ("adaptive",) if isinstance(self.coefficient, Moving) else ()
+        refreshed = ("refreshed",) if isinstance(self.reference, Refreshed) else ()
+        return (self.estimator, f"per_{self.unit}", *moving, *refreshed)
+
+    def describe(self) -> str:
+        moving = ", with an adaptive coefficient" if isinstance(self.coefficient, Moving) else ""
+        refreshed = ", to a reference that is refreshed" if isinstance(self.reference, Refreshed) else ""
+        return f"{self.estimator} per {self.unit}, in the {self.name}{moving}{refreshed}"
 
     def short(self) -> str:
         return f"{self.estimator} in the {self.name}"
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         if self.in_reward and spec.normalization.rescales_prompts:
+            written = "this one" if isinstance(self.coefficient, Moving) else f"{self.coefficient:g}"
             yield Finding(
                 "kl-rescaled",
                 self.at("coefficient"),
                 "this coefficient is rescaled for every prompt",
                 "KL in the reward passes through the division by the group's statistic, so the effective coefficient "
-                f"is {self.coefficient:g} divided by it, another one for each prompt",
+                f"is {written} divided by it, another one for each prompt",
                 "put the KL in the loss (placement: loss), or normalize over the batch (scope: batch)",
                 warning=True,
             )
@@ -99,7 +138,7 @@ class RewardKL(PenaltyKL):
 
     def describe(self) -> str:
         when = ", after the baseline is taken" if self.after_baseline else ""
-        return f"{self.estimator} per {self.unit}, in the reward{when}"
+        return f"{super().describe()}{when}"
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         yield from super().check(spec)
@@ -113,12 +152,15 @@ class RewardKL(PenaltyKL):
                 "estimator: k1, or placement: loss",
                 warning=True,
             )
-        if self.after_baseline and not spec.baseline.reads_returns:
+        if self.after_baseline and (spec.baseline.over_steps or not spec.baseline.reads_returns):
+            why = "this baseline does not depend on the batch's returns, so the order of the subtractions is all one"
+            if spec.baseline.over_steps:
+                why = "the baseline is taken from the steps' rewards, which the KL joins afterwards in any case"
             yield Finding(
                 "dead-option",
                 self.at("after_baseline"),
                 f"after_baseline has no effect with baseline: {spec.baseline.name}",
-                "this baseline does not depend on the batch's returns, so the order of the subtractions is all one",
+                why,
                 "remove after_baseline",
             )
 
@@ -136,12 +178,13 @@ class RewardKL(PenaltyKL):
         if kind == "other":
             why = "a token is charged a discounted part of the KL to come, which has the gradient of no KL"
             return Penalty(self.question, "other", "", why)
-        own = not self.after_baseline and spec.baseline.own(spec.sampling.group_size) in ("lengths", "unknown")
+        after = self.after_baseline or spec.baseline.over_steps
+        own = not after and spec.baseline.own(spec.sampling.group_size) in ("lengths", "unknown")
         weighting = worst_weighting(
             spec.objective.weighting,
             spec.sampling.weighting,
             "biased" if own else "exact",
-            spec.normalization.weighting_of_kl(spec, self.after_baseline),
+            spec.normalization.weighting_of_kl(spec, after),
         )
         if kind == "partial":
             return Penalty(self.question, kind, weighting, LossKL.MEANS["k2", "token"][1])
@@ -167,9 +210,6 @@ class LossKL(PenaltyKL):
     @property
     def flat_at_reference(self) -> bool:
         return self.estimator != "k1"
-
-    def describe(self) -> str:
-        return f"{self.estimator} per {self.unit}, in the loss"
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         yield from super().check(spec)

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specc.answers.base import WITHOUT_OWN, Answer, Effect, Finding, Number
+from specc.answers.base import WITHOUT_OWN, Answer, Effect, Finding, Number, check_unit_of_steps
 from specc.weights import Weight
 
 if TYPE_CHECKING:
     from specc.spec import Spec
+
+
+CHARGES_STEPS = "a mean taken from every step charges a response for the number of its steps"
+"""G_t - m N_t, N_t being the steps to come, is what is left: E[g] = grad E[R] - m grad E[N]."""
 
 
 class Normalization(Answer):
@@ -41,9 +45,14 @@ class Normalization(Answer):
         return False
 
     @property
+    def over_steps(self) -> bool:
+        """Whether step rewards are normalized, before they are added up."""
+        return False
+
+    @property
     def rescales_prompts(self) -> bool:
-        """Whether each prompt has a divisor of its own."""
-        return self.divides and self.per_prompt
+        """Whether each prompt has a divisor of its own, which a KL in the reward goes through."""
+        return self.divides and self.per_prompt and not self.over_steps
 
     def weighting_of_kl(self, spec: Spec, after_baseline: bool) -> str:
         """What becomes of a KL penalty in the reward, up to a factor: `exact`, `asymptotic` or `biased`, which is said
@@ -84,17 +93,26 @@ class NoNormalization(Normalization):
 class Statistic(Normalization):
     """Dividing by a statistic of the scope, after subtracting its mean where asked.
 
-    std is that of the advantages; mean is that of the returns, since the advantages' own is about 0.
+    std is that of the advantages, or of the returns; mean is that of the returns, since the advantages' own is about 0.
     """
 
     where: ClassVar[str]
+    one_number_over: ClassVar[tuple[str, ...]]
+    """for which `Baseline.same_for` the scope's advantages are its returns but for one number"""
 
-    unit: Literal["response", "token"] = "response"
-    """what counts once in the statistic: each response, or each response token"""
+    unit: Literal["response", "token", "step"] = "response"
+    """what counts once in the statistic: each response, each response token, or each step, before steps are added up"""
     ddof: Annotated[int, Field(ge=0, le=1)] = 1
     """the std divides by count - ddof: 1 is torch.std's default, 0 the population's"""
     epsilon: Annotated[float, Field(ge=0)] = 1e-6
     """added to the divisor"""
+    std_of: Literal["advantages", "returns"] = "advantages"
+    """what the std is of: the advantages, or the returns before the baseline is taken"""
+
+    @property
+    def of_returns(self) -> bool:
+        """Whether the divisor is a statistic of the returns."""
+        return self.divisor == "mean" or (self.divisor == "std" and self.std_of == "returns")
 
     @property
     def divisor(self) -> str:
@@ -113,15 +131,25 @@ class Statistic(Normalization):
     def over_tokens(self) -> bool:
         return self.unit == "token"
 
+    @property
+    def over_steps(self) -> bool:
+        return self.unit == "step"
+
     def short(self) -> str:
-        return f"{self.name} " + " and ".join(["mean"] * self.centred + [self.divisor] * self.divides)
+        what = " and ".join(["mean"] * self.centred + [self.divisor_in_words] * self.divides)
+        return f"{self.name} {what}" + " of steps" * self.over_steps
+
+    @property
+    def divisor_in_words(self) -> str:
+        return f"{self.divisor}{' of returns' * (self.divisor == 'std' and self.of_returns)}"
 
     def describe(self) -> str:
-        steps = ["minus the mean"] * self.centred + [f"divided by the {self.divisor}"] * self.divides
+        steps = ["minus the mean"] * self.centred + [f"divided by the {self.divisor_in_words}"] * self.divides
         return f"{', '.join(steps)} of {self.where}, each {self.unit} counting once"
 
     def fragments(self) -> tuple[str, ...]:
-        return tuple([f"{self.name}_centre"] * self.centred + [f"{self.name}_{self.divisor}"] * self.divides)
+        divisor = self.divisor_in_words.replace(" ", "_")
+        return tuple([f"{self.name}_centre"] * self.centred + [f"{self.name}_{divisor}"] * self.divides)
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         if not self.centred and not self.divides:
@@ -132,12 +160,41 @@ class Statistic(Normalization):
                 "divide_by is none and subtract_mean is not set, so the advantage would stay as it is",
                 "normalization: none, or subtract_mean: true",
             )
+        if self.std_of == "returns" and self.divisor != "std":
+            yield Finding(
+                "dead-option",
+                self.at("std_of"),
+                f"std_of: returns has no effect with divide_by: {self.divisor}",
+                "it says what the std is of, and nothing is divided by a std here",
+                "remove std_of",
+            )
+        elif self.std_of == "returns" and spec.baseline.same_for in self.one_number_over:
+            yield Finding(
+                "dead-option",
+                self.at("std_of"),
+                f"std_of: returns has no effect with baseline: {spec.baseline.name}",
+                f"this baseline is one number for {self.where}, so returns and advantages have the same std",
+                "remove std_of",
+            )
+        if not self.over_steps:
+            return
+        yield from check_unit_of_steps(self, spec)
+        if not (spec.baseline.leaves_as_is or spec.baseline.over_steps):
+            yield Finding(
+                "mixed-units",
+                self.at("unit"),
+                f"the normalization is of steps, and baseline: {spec.baseline.name} is not",
+                "step rewards are normalized before they are added up, and only then there is a return to take this "
+                "baseline from",
+                "baseline: none, or a baseline with unit: step, or remove unit",
+            )
 
 
 class Group(Statistic):
     """The group of responses to one prompt, as in GRPO (arXiv:2402.03300): each prompt has a divisor of its own."""
 
     where: ClassVar[str] = "the prompt's group"
+    one_number_over: ClassVar[tuple[str, ...]] = ("run", "batch", "prompt")
     per_prompt: ClassVar[bool] = True
     min_group_size: ClassVar[int] = 2
 
@@ -161,7 +218,7 @@ class Group(Statistic):
     def for_counts(self, spec: Spec) -> tuple[str, float | None]:
         """The verdict for 0/1 rewards, and c over the baseline's part of it where w is the same for every p."""
         k, baseline = spec.sampling.group_size, spec.baseline
-        if self.over_tokens:
+        if self.over_tokens or self.over_steps:
             return "biased", None
         if baseline.per_token:
             # The divisor goes with the response, and so does what it makes of the value of a token, unless it is 1.
@@ -170,9 +227,12 @@ class Group(Statistic):
             return ("proportional", 1.0) if ones else ("biased", None)
         if (differences := self.on_counts(spec)) is None:
             # b in [0, 1], independent of the response: E[A g] is grad p times E[(1 - b)/s_(j+1) + b/s_j], above 0, and
-            # it varies with p but at single values of b. The std is that of the rewards only if b is one number.
-            free = baseline.same_in_group or (self.divisor == "mean" and baseline.own(k) == "0")
-            return ("reweighted" if free else "biased"), None
+            # it varies with p but at single values of b. The std of advantages is that of the rewards only if b is one
+            # number. Of the others' rewards b is 0 for j = 0 and 1 for j = k - 1, and s_1 = s_2 for k up to 3.
+            from_others = self.of_returns and baseline.own(k) == "0" and baseline.reads_returns
+            if from_others and self.divisor == "std" and k <= 3:
+                return "proportional", 1 / (math.sqrt((k - 1) / k / (k - self.ddof)) + self.epsilon)
+            return ("reweighted" if baseline.same_in_group or from_others else "biased"), None
         weight = Weight((differences,))
         if not weight.positive:
             return "biased", None
@@ -182,11 +242,16 @@ class Group(Statistic):
     def on_counts(self, spec: Spec) -> tuple[float, ...] | None:
         return spec.sampling.differences(spec)
 
+    def weighting_of_kl(self, spec: Spec, after_baseline: bool) -> str:
+        """A KL in the reward is no step reward, and joins the return after their division."""
+        return "exact" if self.over_steps else "biased"
+
     def divisor_on_counts(self, gap: float, correct: int, size: int) -> float | None:
-        if self.over_tokens:
+        if self.over_tokens or self.over_steps:
             return None
         if self.divisor == "mean":
             return (correct / size if size else 0.0) + self.epsilon or 1.0
+        gap = 1.0 if self.of_returns else gap
         squares = gap**2 * correct * (size - correct) / max(size, 1)  # the sum of squared deviations
         return math.sqrt(squares / (size - self.ddof)) + self.epsilon if squares > 0 else 1.0
 
@@ -206,6 +271,7 @@ class Batch(Statistic):
     """The whole batch of one step, over all processes, as in REINFORCE++ (arXiv:2501.03262)."""
 
     where: ClassVar[str] = "the whole batch"
+    one_number_over: ClassVar[tuple[str, ...]] = ("run", "batch")
 
     scope: Literal["batch"] = "batch"
     divide_by: Literal["std", "mean", "none"] = "std"
@@ -219,7 +285,9 @@ class Batch(Statistic):
         Centred, a response's own return has the coefficient (1 - own) - (1 - column)/(kB)."""
         if self.centred:
             where, column = f"{self.question}.subtract_mean", spec.baseline.column(spec.sampling.group_size)
-            if self.over_tokens or column not in ("0", "1"):
+            if self.over_steps:
+                yield Effect(where, "biased", "biased", CHARGES_STEPS)
+            elif self.over_tokens or column not in ("0", "1"):
                 why = "a response's own reward is in the batch's mean, by lengths, and less so in large batches"
                 yield Effect(where, "asymptotic", "asymptotic", why)
             elif column == "0":
@@ -237,6 +305,8 @@ class Batch(Statistic):
         return not self.centred or (not self.over_tokens and spec.baseline.column(spec.sampling.group_size) == "1")
 
     def weighting_of_kl(self, spec: Spec, after_baseline: bool) -> str:
+        if self.over_steps:
+            return "exact"
         lengths = not after_baseline and spec.baseline.column(spec.sampling.group_size) not in ("0", "1")
         return "asymptotic" if self.divides or (self.centred and (self.over_tokens or lengths)) else "exact"
 
@@ -256,6 +326,7 @@ class Running(Statistic):
     """Statistics of the past steps, never of this one; in the first step nothing is done."""
 
     where: ClassVar[str] = "the past steps"
+    one_number_over: ClassVar[tuple[str, ...]] = ("run",)
 
     scope: Literal["running"] = "running"
     divide_by: Literal["std", "none"] = "std"
@@ -265,6 +336,8 @@ class Running(Statistic):
 
     def effects(self, spec: Spec) -> Iterator[Effect]:
         """Given the past steps both statistics are constants."""
+        if self.centred and self.over_steps:
+            yield Effect(f"{self.question}.subtract_mean", "biased", "biased", CHARGES_STEPS)
         if self.divides:
             why = "the std of the past steps is a constant in this one"
             yield Effect(self.question, "proportional", "proportional", why, "1/(std of the past steps)")

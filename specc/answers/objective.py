@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from specc.answers.base import Answer, Block, Effect, Finding
+from specc.weights import Weight
 
 if TYPE_CHECKING:
     from specc.answers.baseline import Baseline
@@ -53,6 +54,26 @@ class SoftGate(Block):
     """tau where the advantage is negative"""
 
 
+class TokenClip(Block):
+    """GMPO's clip (arXiv:2507.20673): each token's log-ratio is bounded, on one side, before the tokens' product."""
+
+    argument_prefix: ClassVar[str] = "token_clip_"
+
+    low: Positive = 0.4
+    """the log-ratio of a token is at least -low where the advantage is negative"""
+    high: Positive = 0.4
+    """the log-ratio of a token is at most high where the advantage is positive"""
+
+
+class PositiveNLL(Block):
+    """VAPO's likelihood term (arXiv:2504.05118): minus the mean log pi of the tokens of correct responses."""
+
+    argument_prefix: ClassVar[str] = "positive_nll_"
+
+    coefficient: Positive
+    """weight of the likelihood of correct responses, those with a reward above 0"""
+
+
 class Objective(Answer):
     """The quantity whose gradient updates the policy."""
 
@@ -95,6 +116,8 @@ class PolicyGradient(Objective):
     """the clipped ratio as a detached weight: {low, high}"""
     soft_gate: SoftGate | None = None
     """a sigmoid gate on the ratio: {positive, negative}"""
+    token_clip: TokenClip | None = None
+    """bounds of each token's log-ratio, before their product: {low, high}"""
     aggregation: Literal[
         "token_mean", "seq_mean_token_sum", "seq_mean_token_mean", "seq_mean_token_sum_norm", "prompt_mean"
     ]
@@ -103,11 +126,18 @@ class PolicyGradient(Objective):
     """the constant length that seq_mean_token_sum_norm divides by, in tokens"""
     entropy_bonus: Positive | None = None
     """coefficient of the policy's entropy, which is added to what is maximized"""
+    positive_nll: PositiveNLL | None = None
+    """the likelihood of correct responses, which is added to what is maximized: {coefficient}"""
 
     @property
     def weightings(self) -> dict[str, Block]:
         """What is done to the ratio, of which there may be one."""
-        asked = {"clip": self.clip, "detached_clip": self.detached_clip, "soft_gate": self.soft_gate}
+        asked = {
+            "clip": self.clip,
+            "detached_clip": self.detached_clip,
+            "soft_gate": self.soft_gate,
+            "token_clip": self.token_clip,
+        }
         return {name: block for name, block in asked.items() if block is not None}
 
     AGGREGATIONS: ClassVar[dict[str, tuple[str, str]]] = {
@@ -135,6 +165,14 @@ class PolicyGradient(Objective):
             yield Effect(self.where, verdict, verdict, why, f"1/{self.max_length}", Fraction(1, self.max_length))
         elif verdict != "unbiased":
             yield Effect(self.where, verdict, verdict, why)
+        if self.positive_nll is not None:
+            # E[sum over correct ones of grad log pi] = grad P(correct), over a number of tokens that all prompts share.
+            k, sampling = spec.sampling.group_size, spec.sampling
+            shares = Weight((tuple(sampling.kept_counts(j + 1)[0] / (j + 1) for j in range(k)),))  # that are kept
+            verdict = "asymptotic" if shares.constant else "reweighted" if shares.positive else "biased"
+            why = "the likelihood of correct responses adds the gradient of the success rate, over their random tokens"
+            term = f"{self.positive_nll.coefficient:g}/(mean tokens of correct responses)"
+            yield Effect(f"{self.question}.positive_nll", verdict, "biased", why, term=term)
 
     @property
     def where(self) -> str:
@@ -148,11 +186,11 @@ class PolicyGradient(Objective):
     @property
     def corrects_reuse(self) -> bool:
         """With the ratio of the whole response, and nothing that bounds it: E_mu[pi/mu A g] = E_pi[A g]."""
-        return self.ratio == "sequence" and not self.weightings
+        return self.ratio == "sequence" and not self.weightings and self.positive_nll is None
 
     @property
     def adds_terms(self) -> bool:
-        return self.entropy_bonus is not None
+        return self.entropy_bonus is not None or self.positive_nll is not None
 
     @property
     def uses_ratio(self) -> bool:
@@ -170,8 +208,11 @@ class PolicyGradient(Objective):
             weighting = next(iter(self.weightings), "unclipped")
             dual = self.clip is not None and self.clip.dual is not None
             surrogate = (f"ratio_{self.ratio}", "dual_clip" if dual else weighting)
+            if self.token_clip is not None:  # acts inside the ratio
+                surrogate = ("token_clip", f"ratio_{self.ratio}_token_clip", "unclipped")
         entropy = ("entropy_bonus",) if self.entropy_bonus is not None else ()
-        return (self.name, *surrogate, *entropy, self.aggregation)
+        likelihood = ("positive_nll",) if self.positive_nll is not None else ()
+        return (self.name, *surrogate, *entropy, *likelihood, self.aggregation)
 
     def short(self) -> str:
         what = f"{self.ratio.replace('_', ' ')} ratio" if self.uses_ratio else "log pi"
@@ -182,8 +223,9 @@ class PolicyGradient(Objective):
     def describe(self) -> str:
         ratio = f"times the {self.ratio.replace('_', ' ')} ratio" if self.uses_ratio else "times log pi"
         weighting = "".join(f", {name.replace('_', ' ')}" for name in self.weightings)
-        entropy = ", plus an entropy bonus" if self.entropy_bonus is not None else ""
-        return f"{self.name.replace('_', ' ')} {ratio}{weighting}{entropy}, {self.aggregation.replace('_', ' ')}"
+        terms = ", plus an entropy bonus" if self.entropy_bonus is not None else ""
+        terms += ", plus the likelihood of correct responses" if self.positive_nll is not None else ""
+        return f"{self.name.replace('_', ' ')} {ratio}{weighting}{terms}, {self.aggregation.replace('_', ' ')}"
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         names = list(self.weightings)
@@ -201,7 +243,15 @@ class PolicyGradient(Objective):
                 self.at(names[0]),
                 f"{names[0]} needs a ratio, and ratio is none",
                 "with ratio: none the loss is -A log pi and there is nothing to clip",
-                "ratio: token",
+                "ratio: sequence_mean" if names == ["token_clip"] else "ratio: token",
+            )
+        elif self.token_clip is not None and self.ratio not in ("sequence", "sequence_mean"):
+            yield Finding(
+                "token-clip-without-product",
+                self.at("token_clip"),
+                f"token_clip needs a ratio that is a product over tokens, and ratio is {self.ratio}",
+                "it bounds the ratio of each token before the product is taken, with the gradient through all of them",
+                "ratio: sequence_mean, or clip instead of token_clip",
             )
         if self.aggregation == "seq_mean_token_sum_norm" and self.max_length is None:
             yield Finding(
@@ -254,10 +304,13 @@ class TokenAdvantage(PolicyGradient):
     token_level: ClassVar[bool] = True
 
     quantity: Literal["token_advantage"] = "token_advantage"
+    token_clip: None = None
+    """none, as a product over tokens cannot give each token its own advantage"""
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         yield from super().check(spec)
-        if not (spec.kl.in_reward and getattr(spec.kl, "unit", "") == "token") and not spec.baseline.per_token:
+        of_tokens = spec.kl.in_reward and getattr(spec.kl, "unit", "") == "token"
+        if not (of_tokens or spec.reward.credits_steps or spec.baseline.per_token):
             yield Finding(
                 "token-advantage-constant",
                 self.at(),
@@ -282,6 +335,8 @@ class Likelihood(PolicyGradient):
     detached_clip: None = None
     """none, as there is no ratio"""
     soft_gate: None = None
+    """none, as there is no ratio"""
+    token_clip: None = None
     """none, as there is no ratio"""
 
     def return_on_counts(self, reward: int) -> float:

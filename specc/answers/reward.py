@@ -68,9 +68,44 @@ class Reward(Answer):
     clip: Annotated[ScoreRange | None, BeforeValidator(two_numbers)] = None
     """[low, high]: bounds of the raw score"""
 
+    @property
+    def scorer_fragments(self) -> tuple[str, ...]:
+        """The fragments that give the raw scores."""
+        return (self.name,)
+
+    @property
+    def transforms(self) -> tuple[str, ...]:
+        """The fragments that the score of a response goes through."""
+        wanted = {"clip": self.clip, "missing_eos": self.missing_eos, "overlong": self.overlong}
+        return tuple(fragment for fragment, field in wanted.items() if field is not None)
+
     def fragments(self) -> tuple[str, ...]:
-        transforms = {"clip": self.clip, "missing_eos": self.missing_eos, "overlong": self.overlong}
-        return (self.name, *(fragment for fragment, wanted in transforms.items() if wanted is not None))
+        return (*self.scorer_fragments, *self.transforms)
+
+    @property
+    def where(self) -> dict[str, tuple[str, str]]:
+        """The arguments of the script that say where this reward is."""
+        return self.script_arguments
+
+    @property
+    def in_memory(self) -> dict[str, str]:
+        """The models that this reward keeps in memory."""
+        return self.models
+
+    @property
+    def scores_steps(self) -> bool:
+        """Whether the steps of a response are scored, whose sum is its reward."""
+        return False
+
+    @property
+    def credits_steps(self) -> bool:
+        """Whether each token is credited with the steps from it on, and not with all of them."""
+        return False
+
+    @classmethod
+    def is_read_by(cls, arguments: set[str]) -> bool:
+        """Whether a script with these arguments has this source."""
+        return set(cls.script_arguments) <= arguments
 
     def effects(self, spec: Spec) -> Iterator[Effect]:
         """None: what is maximized is the reward that the estimator sees, after its transforms."""
@@ -119,3 +154,94 @@ class RewardModel(Reward):
     models: ClassVar[dict[str, str]] = {"reward model": "scorer.model"}
 
     source: Literal["reward_model"] = "reward_model"
+
+
+class ProcessReward(Reward):
+    """A score for each step of a response, whose sum is its reward: from a verifier of yours or a process reward model.
+
+    A step ends with the token that completes `separator`, and the last one with the response. The verifier is called
+    as `function(prompts=[...], completions=[...], steps=[[...], ...], **columns)` and returns a list of numbers for
+    each completion, one a step; None among them, or in place of the list, leaves the response unscored.
+    """
+
+    SCORERS: ClassVar[dict[str, tuple[str, str, str]]] = {
+        "verifier": ("reward", "the step verifier, as file.py:function", "verifier.py:score_steps"),
+        "reward_model": (
+            "reward_model",
+            "the process reward model: a checkpoint's folder or a Hugging Face id",
+            "PROCESS_REWARD_MODEL_DIR",
+        ),
+    }
+
+    source: Literal["process_reward"] = "process_reward"
+    separator: Annotated[str, Field(max_length=10)] = "\n"
+    """text that ends a step; empty where every token is one"""
+    scorer: Literal["verifier", "reward_model"] = "verifier"
+    """what scores the steps: a function, or a model that is read at the last token of each step"""
+    credit: Literal["outcome", "process"] = "process"
+    """what a token is credited with: the whole response's steps, or those that end at it or later"""
+
+    @property
+    def scorer_fragments(self) -> tuple[str, ...]:
+        found = {"verifier": ("verifier", "process_verifier"), "reward_model": ("process_reward_model",)}[self.scorer]
+        return (*found, *["process_credit"] * self.credits_steps)
+
+    @property
+    def where(self) -> dict[str, tuple[str, str]]:
+        argument, help, example = self.SCORERS[self.scorer]
+        return {argument: (help, example)}
+
+    @property
+    def in_memory(self) -> dict[str, str]:
+        return {"process reward model": "scorer.model"} if self.scorer == "reward_model" else {}
+
+    @property
+    def scores_steps(self) -> bool:
+        return True
+
+    @property
+    def credits_steps(self) -> bool:
+        return self.credit == "process"
+
+    @classmethod
+    def is_read_by(cls, arguments: set[str]) -> bool:
+        return "reward_separator" in arguments
+
+    def describe(self) -> str:
+        by = "a step verifier of yours" if self.scorer == "verifier" else "a process reward model"
+        to = "to the tokens up to its end" if self.credits_steps else "to the whole response"
+        return f"the score of each step, by {by}, {to}"
+
+    def short(self) -> str:
+        return f"process, {self.scorer.replace('_', ' ')}" + ", on the outcome" * (not self.credits_steps)
+
+    def check(self, spec: Spec) -> Iterator[Finding]:
+        yield from super().check(spec)
+        if not self.credits_steps:
+            return
+        if not spec.objective.token_level:
+            yield Finding(
+                "credit-without-tokens",
+                self.at("credit"),
+                f"credit: process needs an advantage for each token, and quantity is {spec.objective.name}",
+                "one advantage for the whole response cannot tell the steps before a token from those after it",
+                "objective: {quantity: token_advantage}, or credit: outcome",
+            )
+        if spec.sampling.selects:
+            yield Finding(
+                "keep-of-steps",
+                ("sampling", "keep"),
+                f"keep: {spec.sampling.rule} selects whole responses, and credit: process uses the scores of steps",
+                "a response is kept for its reward, whatever its single steps are credited with; their scores do not "
+                "go through the selection",
+                "keep: all, or credit: outcome",
+            )
+        for name in ("clip", "missing_eos", "overlong"):
+            if getattr(self, name) is not None:
+                yield Finding(
+                    "transform-of-steps",
+                    self.at(name),
+                    f"{name} is of a response's score, and credit: process uses the scores of its steps",
+                    "the advantages come from the steps' own scores, which this would not change",
+                    f"remove {name} and let the scorer do it, or credit: outcome",
+                )

@@ -22,7 +22,7 @@ from specc.demo.problems import DemoError, require
 
 __all__ = ["FORMAT", "DemoError", "DemoFiles", "prepare"]
 
-FORMAT = 1
+FORMAT = 2
 """Version of what a demo directory holds; raised whenever a preparation would make other files or other bytes."""
 
 SEED = 2026
@@ -48,6 +48,8 @@ class DemoFiles:
     """A Python file with `score(prompts, completions, answer, **columns)`."""
     training: Path
     """Arguments of a compiled script, as YAML: where these parts are, and settings that learn here on two CPU cores."""
+    step_verifier: Path | None = None
+    """A Python file with `score_steps(prompts, completions, steps, answer, **columns)`, for steps of one token."""
     reward_model: Path | None = None
     """A folder for `AutoModelForSequenceClassification` (one label) and `AutoTokenizer`."""
     pairs: Path | None = None
@@ -127,6 +129,7 @@ def _files(directory: Path, kind: str) -> DemoFiles:
         return DemoFiles(**common)
     return DemoFiles(
         **common,
+        step_verifier=directory / "step_verifier.py",
         reward_model=directory / "reward_model",
         pairs=directory / "pairs.jsonl",
         heldout_pairs=directory / "heldout_pairs.jsonl",

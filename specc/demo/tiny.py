@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from specc.demo.characters import EOS, character_tokenizer
-from specc.demo.files import sorting_verifier
+from specc.demo.files import sorting_step_verifier, sorting_verifier
 from specc.demo.measure import accuracy, complete, quiet, texts
 from specc.demo.records import Record, write_records
 from specc.demo.sorting import sft_records, sort, sorting_records
@@ -87,9 +87,11 @@ def build(files: DemoFiles, *, seed: int, report: Callable[[str], None]) -> dict
     examples = sft_records(seed + 1, heldout)
     write_records(files.train, train)
     write_records(files.heldout, heldout)
-    assert files.sft and files.pairs and files.heldout_pairs and files.reward_model  # the tiny demo has them all
+    # The tiny demo has them all.
+    assert files.sft and files.pairs and files.heldout_pairs and files.reward_model and files.step_verifier
     write_records(files.sft, examples)
     shutil.copyfile(sorting_verifier.__file__, files.verifier)
+    shutil.copyfile(sorting_step_verifier.__file__, files.step_verifier)
 
     with reproducible(seed), quiet():
         tokenizer = character_tokenizer(ALPHABET, CONTEXT)

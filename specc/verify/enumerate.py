@@ -186,6 +186,8 @@ class Context:
             "values_BGT": self.rows(tables.values, index),
             "step_rewards_BGT": self.rows(tables.step_rewards, index),
         }
+        if "step_ends_BGT" in self.script.reads:
+            given["step_ends_BGT"] = self.rows(tables.step_ends, index)
         logprobs = self.rows(tables.logprobs, index)
         ended = tables.tree.ended[index]
         greedy = tables.rewards.gather(1, tables.greedy(self.reused)[:, None]).squeeze(1)
@@ -213,7 +215,8 @@ class Context:
             weights = module.aggregation_weights(given["mask_BGT"], hp)
             old, ref, mask = (given[name] for name in ("old_logprobs_BGT", "ref_logprobs_BGT", "mask_BGT"))
             rows = [x.flatten(0, 1) for x in (taken(logprobs, chosen), old, ref, advantages, weights, mask)]
-            extra = {name: torch.zeros_like(rows[0]) for name in self.script.loss_inputs}
+            found = {name: self.script.loss_input(name, rollouts, state) for name in self.script.loss_inputs}
+            extra = {name: torch.zeros_like(rows[0]) if value is None else value for name, value in found.items()}
             spots = chosen.clamp(min=0)[..., None].expand(advantages.shape)
             return -module.policy_loss(*rows, hp, **extra), torch.zeros_like(logprobs).scatter_add(1, spots, advantages)
 
@@ -234,7 +237,7 @@ class Context:
     @property
     def state(self) -> dict[str, Tensor]:
         """The statistics of the past steps, for scripts that carry any: the expectation is given these."""
-        return past_state(self.script)
+        return {**past_state(self.script), **getattr(self.hp, "state", {})}
 
 
 @cache
@@ -255,6 +258,7 @@ def past_state(script: Script) -> dict[str, Tensor]:
                 ref_logprobs_BGT=tables.ref_logprobs[:, index],
                 values_BGT=tables.values[:, index],
                 step_rewards_BGT=tables.step_rewards[:, index],
+                **({"step_ends_BGT": tables.step_ends[:, index]} if "step_ends_BGT" in script.reads else {}),
                 greedy_rewards_B=tables.rewards[:, 0],
                 state=state,
             )

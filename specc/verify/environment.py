@@ -9,6 +9,7 @@ Suffixes: B prompts, M outcomes (whole responses), T tokens, S prefixes, V token
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -19,6 +20,10 @@ from torch import Tensor
 
 Table = tuple[tuple[int, ...], ...]
 """A whole number for each token after each prefix, [S][V]: the probabilities are proportional to it."""
+
+
+Steps = tuple[tuple[float | None, ...], ...]
+"""The reward of the step that each token after each prefix ends, [S][V]; None where it ends none."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,25 @@ class Tree:
         row = {prefix: index for index, prefix in enumerate(self.prefixes)}
         return torch.tensor([[row[y[:t]] if t < len(y) else 0 for t in range(self.horizon)] for y in self.responses])
 
+    def steps_of(self, rewards: Sequence[float]) -> Steps:
+        """Steps that add up to the rewards of the outcomes, each paid what it secures: by how much it raises the least
+        reward that can still come, from 0. So a reward of 0 or 1 is paid once, as soon as it is certain.
+
+        Every other token on the way ends a step, and the last one does, so that responses have more or fewer of them.
+        """
+        paid: dict[tuple[int, ...], float] = {(): 0.0}
+        found = []
+        for prefix in self.prefixes:
+            row: list[float | None] = []
+            for token in range(self.vocabulary):
+                after = (*prefix, token)
+                least = min(r for y, r in zip(self.responses, rewards, strict=True) if y[: len(after)] == after)
+                ends = after in self.responses or (len(prefix) + token) % 2 == 1
+                row.append(least - paid[prefix] if ends else None)
+                paid[after] = least if ends else paid[prefix]
+            found.append(tuple(row))
+        return tuple(found)
+
     def spell(self, response: Sequence[int]) -> str:
         """A response in letters: a, b, ... for its tokens and . for an EOS."""
         ends = "." if self.eos < 2 else ".:;"
@@ -90,7 +114,7 @@ class Prompt:
     reference: Table
     behaviour: Table  # the policy that sampled a batch that is being reused
     values: tuple[float, ...]  # the critic's, of each prefix, [S]
-    step_rewards: tuple[tuple[float, ...], ...] | None = None  # for a token after a prefix, [S][V]
+    step_rewards: Steps | None = None  # whose sums are the rewards; where they are not given, they follow from these
 
 
 @dataclass(frozen=True)
@@ -110,7 +134,8 @@ class Environment:
 
     def with_rewards(self, rewards: Sequence[Sequence[float]]) -> Environment:
         pairs = zip(self.prompts, rewards, strict=True)
-        return replace(self, prompts=tuple(replace(prompt, rewards=tuple(row)) for prompt, row in pairs))
+        found = (replace(prompt, rewards=tuple(row), step_rewards=None) for prompt, row in pairs)
+        return replace(self, prompts=tuple(found))
 
     def with_values(self, values: Sequence[Sequence[float]]) -> Environment:
         pairs = zip(self.prompts, values, strict=True)
@@ -143,9 +168,11 @@ class Tables:
         self.old_probs = self.old_logprobs.sum(-1).exp()
         values = torch.tensor([p.values for p in prompts], dtype=torch.float64)
         self.values = values[:, shape.places].masked_fill(~self.mask, 0.0)
-        steps = [p.step_rewards or [[0.0] * shape.vocabulary] * len(shape.prefixes) for p in prompts]
-        step_rewards = torch.tensor(steps, dtype=torch.float64)[:, shape.places, shape.tokens]
-        self.step_rewards = step_rewards.masked_fill(~self.mask, 0.0)
+        steps = [p.step_rewards or shape.steps_of(p.rewards) for p in prompts]
+        known = [[[math.nan if reward is None else reward for reward in row] for row in table] for table in steps]
+        step_rewards = torch.tensor(known, dtype=torch.float64)[:, shape.places, shape.tokens]  # [B, M, T]
+        self.step_ends = step_rewards.isfinite() & self.mask
+        self.step_rewards = step_rewards.masked_fill(~self.step_ends, 0.0)
 
     def of_policy(self, policies: Sequence[Table]) -> tuple[Tensor, Tensor]:
         """log pi of every token of every outcome [B, M, T], and its gradient in the logits [B, M, T, P]; 0 on pads."""
@@ -241,6 +268,12 @@ def fixed(kind: str) -> list[Environment]:
         found.append(world(shape, *((p, r, ref, old) for (p, ref, old), r in zip(policies, scores, strict=True))))
     short, long, wide = found
     return [short.only(0, 1), short.only(1, 2), long, wide, short.only(0, 1, 2, 0)]
+
+
+def stepped(kind: str) -> Environment:
+    """Two prompts with steps that are paid before the response is over, and tokens that end none."""
+    scores = {"binary": ((0, 1, 1, 1), (1, 0, 1, 1)), "real": ((-1, 2, 1, 4), (3, -2, -1, -4))}[kind]
+    return world(LONG, *((p, r, ref, old) for (p, ref, old), r in zip(_long, scores, strict=True)))
 
 
 def extreme(kind: str) -> Environment:

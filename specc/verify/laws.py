@@ -30,6 +30,9 @@ Check = Callable[[Script, "Batch"], None]
 Verdict = Literal["holds", "broken", "skipped"]
 Estimate = dict[str, Tensor]
 
+BY_TOKEN = {"advantages", "weights", "gradient", "likelihood", "targets", "value gradient"}
+"""what of an estimate is [B, G, T]"""
+
 GARBAGE = (math.nan, math.inf, -math.inf, 200.0)
 SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
@@ -90,7 +93,8 @@ class Batch(NamedTuple):
     extras_BGT: Tensor  # what `policy_loss` takes besides, e.g. entropies
     greedy_rewards_B: Tensor
     values_BGT: Tensor
-    step_rewards_BGT: Tensor
+    step_rewards_BGT: Tensor  # which do not add up to the rewards
+    step_ends_BGT: Tensor
 
     def rollouts(self, module: ModuleType, **changed: Any) -> Any:
         """The `Rollouts` of a script, with the statistics of two past steps where it carries any."""
@@ -104,6 +108,11 @@ class Batch(NamedTuple):
 def lengths_to_mask(lengths: Tensor, longest: int) -> Tensor:
     """Right-padded: True on the first `lengths` positions. [...] -> bool [..., T]."""
     return torch.arange(longest) < lengths[..., None]
+
+
+def last_tokens(mask: Tensor) -> Tensor:
+    """True on the last token of each response. bool [..., T] -> bool [..., T]."""
+    return mask & (mask.flip(-1).cumsum(-1).flip(-1) == 1)
 
 
 def make_batch(seed: int, prompts: int, group: int, tokens: int, spread: float = 0.5, kind: str = "real") -> Batch:
@@ -125,7 +134,9 @@ def make_batch(seed: int, prompts: int, group: int, tokens: int, spread: float =
     logprobs = -1.0 - normal(*shape).abs()
     old, ref = logprobs + spread * normal(*shape), logprobs + 0.5 * normal(*shape)
     extras, greedy = normal(*shape).abs(), normal(prompts)
-    return Batch(rewards, mask, logprobs, old, ref, extras, greedy, normal(*shape), normal(*shape))
+    values, steps = normal(*shape), normal(*shape)
+    ends = last_tokens(mask) | (mask & (steps > 0))  # more or fewer steps a response, and one at its end
+    return Batch(rewards, mask, logprobs, old, ref, extras, greedy, values, steps.masked_fill(~ends, 0.0), ends)
 
 
 def family(script: Script, seed: int, count: int) -> Iterator[Batch]:
@@ -175,26 +186,42 @@ def past_state(module: ModuleType) -> dict[str, Tensor]:
 # -------- What a law looks at --------
 
 
-def extra_inputs(script: Script, extras: Tensor) -> dict[str, Tensor]:
-    """The tensors that this script's loss takes besides, all of them different."""
-    return {name: extras * (place + 1) for place, name in enumerate(script.loss_inputs)}
+def extra_inputs(script: Script, extras: Tensor, state: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """What this script's loss takes besides: tensors, all of them different, and numbers that `state` carries."""
+    carried = [name for name in script.loss_inputs if script.carries(name)]
+    past = (past_state(script.module) if state is None else state) if carried else {}
+    own = {name: extras * (place + 1) for place, name in enumerate(script.loss_inputs) if name not in carried}
+    return own | {name: past[name] for name in carried}
 
 
-def loss(script: Script, batch: Batch, advantages: Tensor, weights: Tensor, logprobs: Tensor, hp: Any = None) -> Tensor:
+def loss(
+    script: Script,
+    batch: Batch,
+    advantages: Tensor,
+    weights: Tensor,
+    logprobs: Tensor,
+    hp: Any = None,
+    state: dict[str, Tensor] | None = None,
+) -> Tensor:
     """`policy_loss` of all rows of the batch. Everything is [B, G, T], or [rows, T]."""
     tensors = (logprobs, batch.old_logprobs_BGT, batch.ref_logprobs_BGT, advantages, weights, batch.mask_BGT)
     rows = [x.flatten(0, -2) for x in tensors]
-    extra = extra_inputs(script, batch.extras_BGT.flatten(0, -2))
+    extra = extra_inputs(script, batch.extras_BGT.flatten(0, -2), state)
     value: Tensor = script.module.policy_loss(*rows, hp or script.hp, **extra)
     return value
 
 
 def loss_and_gradient(
-    script: Script, batch: Batch, advantages: Tensor, weights: Tensor, hp: Any = None
+    script: Script,
+    batch: Batch,
+    advantages: Tensor,
+    weights: Tensor,
+    hp: Any = None,
+    state: dict[str, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The loss and its gradient with respect to the log-probs, of the batch's shape."""
     logprobs = batch.logprobs_BGT.detach().requires_grad_()
-    value = loss(script, batch, advantages, weights, logprobs, hp)
+    value = loss(script, batch, advantages, weights, logprobs, hp, state)
     if not value.requires_grad:
         return value, torch.zeros_like(logprobs)
     (gradient,) = torch.autograd.grad(value, logprobs, allow_unused=True)
@@ -208,8 +235,15 @@ def estimate(script: Script, batch: Batch) -> Estimate:
     weights = module.aggregation_weights(batch.mask_BGT, hp)
     value, gradient = loss_and_gradient(script, batch, advantages, weights)
     state = module.update_state(batch.rollouts(module), hp) if script.has("update_state") else {}
-    critic = critic_estimate(script, batch, weights) if script.has("value_loss") else {}
-    return {"advantages": advantages, "weights": weights, "loss": value, "gradient": gradient, **critic, **state}
+    made = {"likelihood": likelihood(script, batch)} if script.has("likelihood_weights") else {}
+    made |= critic_estimate(script, batch, weights) if script.has("value_loss") else {}
+    return {"advantages": advantages, "weights": weights, "loss": value, "gradient": gradient, **made, **state}
+
+
+def likelihood(script: Script, batch: Batch) -> Tensor:
+    """The weights of the likelihood of correct responses, [B, G, T], in a script that has it in its loss."""
+    made: Tensor = script.module.likelihood_weights(batch.rewards_BG, batch.mask_BGT)
+    return made
 
 
 def critic_estimate(script: Script, batch: Batch, weights: Tensor, hp: Any = None) -> Estimate:
@@ -243,8 +277,22 @@ def plan_of(script: Script) -> Plan:
     return script.plan
 
 
+def rewarded(plan: Plan | None, batch: Batch, rewards_BG: Tensor) -> dict[str, Tensor]:
+    """Other rewards, as they are in the rollouts: of whole responses, that come at their end, or, where statistics are
+    over steps, of each step."""
+    if plan is None or not plan.credits_steps:
+        return {"rewards_BG": rewards_BG}
+    rewards = rewards_BG.nan_to_num(0.0)[..., None]
+    if not plan.over_steps:
+        return {"rewards_BG": rewards_BG, "step_rewards_BGT": rewards * last_tokens(batch.mask_BGT)}
+    steps = rewards * batch.step_ends_BGT
+    return {"rewards_BG": steps.sum(-1).masked_fill(rewards_BG.isnan(), math.nan), "step_rewards_BGT": steps}
+
+
 def ignores_constants(plan: Plan) -> bool:
     """Whether adding a constant to all rewards must leave the advantages alone."""
+    if plan.over_steps and not plan.has_baseline:
+        return bool(getattr(plan.spec.normalization, "centred", False)) and not plan.normalization_state
     return plan.spec.baseline.reads_returns and getattr(plan.spec.normalization, "divisor", "none") != "mean"
 
 
@@ -256,7 +304,8 @@ def ignores_scale(plan: Plan) -> bool:
 
 def is_constant(plan: Plan) -> bool:
     """Whether equal rewards must give an advantage of exactly 0."""
-    return plan.spec.baseline.reads_returns and not plan.kl_in_reward and not plan.normalization_state
+    reads = plan.spec.baseline.reads_returns or (plan.over_steps and ignores_constants(plan))
+    return reads and not plan.kl_in_reward and not plan.normalization_state
 
 
 @cache
@@ -336,7 +385,11 @@ def finite(values: Estimate, when: str) -> None:
 def spoiled(batch: Batch, garbage: float) -> Batch:
     """The batch with garbage in every masked position."""
     tokens = {name: tensor for name, tensor in batch._asdict().items() if name.endswith("_BGT") and name != "mask_BGT"}
-    return batch._replace(**{name: tensor.masked_fill(~batch.mask_BGT, garbage) for name, tensor in tokens.items()})
+    filled = {
+        name: tensor.masked_fill(~batch.mask_BGT, bool(garbage) if tensor.dtype == torch.bool else garbage)
+        for name, tensor in tokens.items()
+    }
+    return batch._replace(**filled)
 
 
 @law(1, "masked positions do not exist")
@@ -351,7 +404,7 @@ def masked_positions_do_not_exist(script: Script, batch: Batch) -> None:
         dirty = spoiled(batch, garbage)
         same(estimate(script, dirty), clean, when, exactly=True)
         given = [clean[name].masked_fill(~batch.mask_BGT, garbage) for name in ("advantages", "weights")]
-        value, gradient = loss_and_gradient(script, dirty, *given)
+        value, gradient = loss_and_gradient(script, dirty, given[0], given[1])
         wanted = {"loss": clean["loss"], "gradient": clean["gradient"]}
         same({"loss": value, "gradient": gradient}, wanted, f"{when} of everything", exactly=True)
         if script.has("value_loss"):
@@ -372,15 +425,10 @@ def padding_does_not_exist(script: Script, batch: Batch) -> None:
         if name.endswith("_BGT")
     }
     short, long = estimate(script, batch), estimate(script, batch._replace(**padded))
-    for name in per_token(short):
+    for name in BY_TOKEN & long.keys():
         zero(long[name][..., tokens:], f"with the rows padded to twice the length, {name} on a pad")
         long[name] = long[name][..., :tokens]
     same(long, short, "with the rows padded to twice the length")
-
-
-def per_token(estimate: Estimate) -> list[str]:
-    """What of an estimate has a number for each token."""
-    return [name for name in ("advantages", "weights", "gradient", "targets", "value gradient") if name in estimate]
 
 
 def loss_of_rows(script: Script, batch: Batch, whole: Estimate, rows: list[int], width: int) -> tuple[Tensor, Tensor]:
@@ -464,7 +512,7 @@ def order_does_not_exist(script: Script, batch: Batch) -> None:
     prompts[:2] = prompts[:2].flip(0)  # of three prompts, no rotation: a baseline of the next prompt would follow that
     responses = torch.stack([torch.randperm(G, generator=generator) for _ in range(B)])
     before, after = estimate(script, batch), estimate(script, reindexed(batch, prompts, responses))
-    for name in per_token(before):
+    for name in BY_TOKEN & before.keys():
         before[name] = before[name][prompts[:, None], responses]
     same(after, before, "with the prompts and the responses in another order")
 
@@ -510,10 +558,11 @@ def on_policy_means_ratio_one(script: Script, batch: Batch) -> None:
     """At the first update the gradient is weight times advantage for every ratio, and no token is clipped.
 
     The terms beside the advantage's, the KL and the entropy, are those of the same loss with advantages of 0. Of those
-    a KL has no gradient where the policy is the reference, unless it is one that has none in expectation.
+    a KL has no gradient where the policy is the reference, unless it is one that has none in expectation. No response
+    counts as correct.
     """
     module, hp = script.module, script.hp
-    batch = batch._replace(old_logprobs_BGT=batch.logprobs_BGT)
+    batch = batch._replace(old_logprobs_BGT=batch.logprobs_BGT, extras_BGT=torch.zeros_like(batch.extras_BGT))
     advantages = advantages_with(script, batch)
     tracked = {name: x.clone().requires_grad_() for name, x in batch._asdict().items() if x.is_floating_point()}
     need(
@@ -540,6 +589,7 @@ def on_policy_in_bfloat16(script: Script, batch: Batch) -> None:
     """Log-probs that are equal have a ratio of exactly 1, however coarse they are."""
     coarse = batch.logprobs_BGT.bfloat16()
     batch = batch._replace(logprobs_BGT=coarse, old_logprobs_BGT=coarse, ref_logprobs_BGT=coarse)
+    batch = batch._replace(extras_BGT=torch.zeros_like(batch.extras_BGT))
     signs = torch.tensor([1.0, -1.0], dtype=torch.float64)[torch.arange(batch.mask_BGT.shape[1]) % 2]
     advantages = batch.mask_BGT.double() * signs[:, None]
     weights = script.module.aggregation_weights(batch.mask_BGT, script.hp)
@@ -557,43 +607,73 @@ def rewards_plus_a_constant(script: Script, batch: Batch) -> None:
     """A baseline from the batch's own returns takes a constant away again."""
     if not ignores_constants(plan_of(script)):
         raise NotApplicable("with this spec a constant in the rewards is seen")
-    plain = advantages_with(script, batch)
-    shifted = advantages_with(script, batch, rewards_BG=batch.rewards_BG + 16.0)
+    plain, shifted = (
+        advantages_with(script, batch, **rewarded(script.plan, batch, batch.rewards_BG + more)) for more in (0.0, 16.0)
+    )
     tolerance = 1e-9 / min(script.number("normalization_epsilon", 1.0) + 1e-3, 1.0)
     close(shifted, plain, "with 16 added to every reward, the advantage", rtol=1e-9, atol=tolerance)
 
 
 def counted_once(plan: Plan, batch: Batch, advantages: Tensor) -> list[Tensor]:
-    """What counts once in the normalization's statistic, one vector for each scope; no response may be empty."""
-    parts = list(zip(advantages, batch.mask_BGT, strict=True)) if plan.spec.normalization.per_prompt else []
-    parts = parts or [(advantages, batch.mask_BGT)]
-    return [values[mask] if plan.over_tokens else values[..., 0].flatten() for values, mask in parts]
+    """What counts once in the normalization's statistic, one vector for each scope; no response may be empty.
+
+    A step's own part is what the advantage at its end has more than the one after it.
+    """
+    mask = batch.mask_BGT
+    if plan.over_steps:
+        after = torch.nn.functional.pad(advantages[..., 1:], (0, 1))
+        advantages, mask = advantages - after, batch.step_ends_BGT
+    parts = list(zip(advantages, mask, strict=True)) if plan.spec.normalization.per_prompt else []
+    parts = parts or [(advantages, mask)]
+    return [values[mask] if plan.over_tokens or plan.over_steps else values[..., 0].flatten() for values, mask in parts]
 
 
-def two_steps(group: int) -> list[Batch]:
+def two_steps(plan: Plan, group: int) -> list[Batch]:
     """Two batches with responses of any length but 0, of which the second has higher rewards."""
     first, second = (make_batch(seed, 3, group, 3) for seed in (2, 3))
-    second = second._replace(rewards_BG=second.rewards_BG + 16)
-    nonempty = torch.arange(3) < 1
-    return [batch._replace(mask_BGT=batch.mask_BGT | nonempty) for batch in (first, second)]
+    second = second._replace(rewards_BG=second.rewards_BG + 16, step_rewards_BGT=second.step_rewards_BGT + 16)
+    first, second = map(nonempty, (first, second))
+    # A step's part is told from the KL's by there being none of that.
+    return [
+        batch._replace(
+            step_rewards_BGT=batch.step_rewards_BGT.masked_fill(~batch.step_ends_BGT, 0.0),
+            **({"ref_logprobs_BGT": batch.old_logprobs_BGT} if plan.over_steps else {}),
+        )
+        for batch in (first, second)
+    ]
+
+
+def nonempty(batch: Batch) -> Batch:
+    """The batch with a token, and so a step, in every response."""
+    mask = batch.mask_BGT | (torch.arange(batch.mask_BGT.shape[-1]) < 1)
+    ends = batch.step_ends_BGT | last_tokens(mask)
+    rewards = batch.step_rewards_BGT.masked_fill(ends & ~batch.step_ends_BGT, 1.0)
+    return batch._replace(mask_BGT=mask, step_rewards_BGT=rewards, step_ends_BGT=ends)
 
 
 def scores_are_z(script: Script, plan: Plan, group: int) -> None:
     """What is divided by a std has a std of 1 over its scope, without epsilon; and that is added to the std."""
-    batch = two_steps(group)[0]
+    batch = two_steps(plan, group)[0]
     ddof = int(script.number("normalization_ddof", 0))
     hps = [script.with_numbers(normalization_epsilon=epsilon) for epsilon in (0.0, 1.0, 2.0)]
     plain, one, two = (counted_once(plan, batch, advantages_with(script, batch, hp)) for hp in hps)
+    of_returns = getattr(plan.spec.normalization, "of_returns", False)
+    rewards = counted_once(plan, batch, batch.rewards_BG[..., None].expand(batch.mask_BGT.shape))
     for scope in range(len(plain)):
-        spread = plain[scope].std(correction=ddof)
-        close(spread, torch.ones_like(spread), f"the std of what was divided by it, ddof {ddof},", rtol=1e-9)
+        if not of_returns:
+            spread = plain[scope].std(correction=ddof)
+            close(spread, torch.ones_like(spread), f"the std of what was divided by it, ddof {ddof},", rtol=1e-9)
+        elif not plan.kl_in_reward:  # epsilon is 1 of the slower, so the divisor is known
+            spread = 1 / (plain[scope] / one[scope] - 1)
+            wanted = rewards[scope].std(correction=ddof).expand(spread.shape)
+            close(spread, wanted, f"what is divided by, beside the std of the rewards, ddof {ddof},", rtol=1e-9)
         slower = plain[scope] / one[scope] - 1, plain[scope] / two[scope] - 1  # epsilon over the std
         close(slower[1], 2 * slower[0], "with an epsilon of 2 and not 1, what it does to the advantage", rtol=1e-9)
 
 
 def scores_are_z_of_the_past(script: Script, plan: Plan, group: int) -> None:
     """After two steps the advantages are those of a first step, with the mean and the std of both steps' together."""
-    module, hp, steps = script.module, script.hp, two_steps(group)
+    module, hp, steps = script.module, script.hp, two_steps(plan, group)
     state: dict[str, Tensor] = {}
     raw = torch.cat([counted_once(plan, b, advantages_with(script, b, state={}))[0] for b in steps])
     for batch in steps:
@@ -614,6 +694,7 @@ def rewards_times_a_constant(script: Script, batch: Batch) -> None:
     """
     plan, group = plan_of(script), max(2, batch.mask_BGT.shape[1])
     own = plan.normalization_state and len(plan.state_updates) == 1  # without a baseline that moves between the steps
+    own = own and not getattr(plan.spec.normalization, "of_returns", False)
     spread = getattr(plan.spec.normalization, "divisor", "none") == "std" and not plan.normalization_state
     if own:
         scores_are_z_of_the_past(script, plan, group)
@@ -625,10 +706,12 @@ def rewards_times_a_constant(script: Script, batch: Batch) -> None:
         raise NotApplicable("with this spec the scale of the rewards is seen")
     hp = script.with_numbers(normalization_epsilon=0.0)
     full = make_batch(2, 2, max(2, batch.mask_BGT.shape[1]), 3)
-    full = full._replace(mask_BGT=torch.ones_like(full.mask_BGT))
+    full = nonempty(full._replace(mask_BGT=torch.ones_like(full.mask_BGT)))
     plain = advantages_with(script, full, hp)
     need(plain.any(), "with different rewards, every advantage is 0")
-    scaled = advantages_with(script, full, hp, rewards_BG=4 * full.rewards_BG)
+    scaled = advantages_with(
+        script, full, hp, rewards_BG=4 * full.rewards_BG, step_rewards_BGT=4 * full.step_rewards_BGT
+    )
     close(scaled, plain, "with every reward times 4, the advantage")
 
 
@@ -642,7 +725,7 @@ def degenerate_groups_are_defined(script: Script, batch: Batch) -> None:
     for hp in [script.hp, script.with_numbers(**small)] if small else [script.hp]:
         for reward in (0.1, 0.0, -7.3):
             equal = torch.full(shape, reward, dtype=torch.float64).masked_fill(missing, math.nan)
-            advantages = advantages_with(script, batch, hp, rewards_BG=equal)
+            advantages = advantages_with(script, batch, hp, **rewarded(script.plan, batch, equal))
             finite({"advantages": advantages}, f"with rewards of {reward}")
             zero(advantages[missing], "the advantage of a response without a reward")
             if script.plan is not None and is_constant(script.plan):
@@ -659,7 +742,7 @@ def degenerate_groups_are_defined(script: Script, batch: Batch) -> None:
             finite(fresh, "after a first step without any reward")
     empty = estimate(script, batch._replace(mask_BGT=torch.zeros_like(batch.mask_BGT)))
     finite(empty, "with empty responses")
-    for name in ("loss", *per_token(empty)):
+    for name in (BY_TOKEN | {"loss"}) & empty.keys():
         zero(empty[name], f"with empty responses, {name}")
 
 
@@ -687,15 +770,15 @@ def outcomes(script: Script, batch: Batch, hp: Any) -> Iterator[Tensor]:
     if script.has("select") or script.has("select_after"):
         wide = torch.linspace(-1, 2, 3 * int(max(script.number("max_variance", 1), 2)), dtype=torch.float64)
         yield from select_of(script)(wide.square()[None], hp)
-    state = past_state(module) if script.has("update_state") else {}
-    for _ in range(2):
-        rollouts = batch.rollouts(module, state=state)
-        advantages = module.compute_advantages(rollouts, hp)
-        yield advantages
-        state = module.update_state(rollouts, hp) if script.has("update_state") else state
     weights = module.aggregation_weights(batch.mask_BGT, hp)
     yield weights
-    yield from loss_and_gradient(script, batch, advantages, weights, hp)
+    for state in ({}, past_state(module)) if script.has("update_state") else ({},):
+        for _ in range(2):
+            rollouts = batch.rollouts(module, state=state)
+            advantages = module.compute_advantages(rollouts, hp)
+            yield advantages
+            state = module.update_state(rollouts, hp) if script.has("update_state") else state
+        yield from loss_and_gradient(script, batch, advantages, weights, hp, state)
     if script.has("value_loss"):
         yield from critic_estimate(script, batch, weights, hp).values()
     if script.has("trains_policy"):
@@ -754,12 +837,31 @@ def entropy_is_as_named(script: Script, batch: Batch) -> None:
     close(slope, -weights * script.number("entropy_bonus", 0.0), "the gradient of the loss in the entropy", rtol=1e-9)
 
 
+def likelihood_is_as_named(script: Script, batch: Batch) -> None:
+    """The likelihood of correct responses is maximized in weights of its own, which are 1 over their tokens."""
+    correct = batch.mask_BGT & (batch.rewards_BG > 0)[..., None]
+    wanted = correct.double() / max(int(correct.sum()), 1)
+    weights = likelihood(script, batch)
+    close(weights, wanted, "of correct responses, the weight of a token's likelihood", rtol=1e-9)
+    none = torch.zeros_like(weights)
+    slopes = []
+    for given in (weights, none):
+        logprobs = batch.logprobs_BGT.detach().requires_grad_()
+        rows = [x.flatten(0, 1) for x in (logprobs, batch.old_logprobs_BGT, batch.ref_logprobs_BGT, none, none)]
+        extra = extra_inputs(script, none.flatten(0, 1)) | {"likelihood_weights": given.flatten(0, 1)}
+        value = script.module.policy_loss(*rows, batch.mask_BGT.flatten(0, 1), script.hp, **extra)
+        slopes.append(torch.autograd.grad(value, logprobs)[0])
+    coefficient = script.number("positive_nll_coefficient", 0.0)
+    close(slopes[0] - slopes[1], -coefficient * weights, "of the likelihood, the gradient of the loss", rtol=1e-9)
+
+
 def decay_is_as_named(script: Script, batch: Batch, name: str) -> None:
     """With a decay of 0 nothing is left of the past, in the statistics that it has to do with."""
     module, forgetful = script.module, dataclasses.replace(script.hp, **{name: 0.0})
     usual = module.update_state(batch.rollouts(module), script.hp)
     late = module.update_state(batch.rollouts(module), forgetful)
-    fresh = module.update_state(batch.rollouts(module, state={}), forgetful)
+    carried = {number: value for number, value in past_state(module).items() if script.carries(number)}
+    fresh = module.update_state(batch.rollouts(module, state=carried), forgetful)
     for key in usual:
         if differ(usual[key], late[key]):
             close(late[key], fresh[key], f"with a {name} of 0, {key}")
@@ -774,12 +876,14 @@ def every_number_acts(script: Script, batch: Batch) -> None:
     """
     if script.has("transform_rewards"):
         rewards_are_as_named(script)
+    if "likelihood_weights" in script.loss_inputs:
+        likelihood_is_as_named(script, batch)
     if script.loss_inputs == ("entropies",) and "entropy_bonus" in arguments_read(script.module):
         entropy_is_as_named(script, batch)
     module, hp, plan = script.module, script.hp, script.plan
     names = arguments_read(module)
     if plan is not None:
-        numbers = [parameter for taken in plan.question_parameters.values() for parameter in taken.values()]
+        numbers = plan.estimator_parameters
         names = [parameter.argument for parameter in numbers]
         for parameter in numbers:
             value = getattr(hp, parameter.argument, None)
@@ -788,7 +892,12 @@ def every_number_acts(script: Script, batch: Batch) -> None:
     smallest = 2 if plan is None else plan.min_group_size
     rich = make_batch(5, 64, max(batch.mask_BGT.shape[1], smallest), 4, spread=2.0)
     # Rewards of two sizes: beside a large constant or KL the small ones all fall on one side of a clip.
-    batches = [rich._replace(rewards_BG=scale * rich.rewards_BG) for scale in (4, 400)]
+    batches = [
+        rich._replace(rewards_BG=scale * rich.rewards_BG, step_rewards_BGT=scale * rich.step_rewards_BGT)
+        for scale in (4, 400)
+    ]
+    if script.carries("kl_coefficient"):  # which is moved by a KL on either side of its target, as far as a bound
+        batches += [batches[0]._replace(ref_logprobs_BGT=rich.old_logprobs_BGT - nats) for nats in (0.5, 50.0)]
     rich, usual = batches[0], [list(outcomes(script, each, hp)) for each in batches]
     for name in arguments_read(module):
         if name.endswith("_decay") and script.has("update_state"):
@@ -846,8 +955,9 @@ def statistics_are_two_pass(script: Script, batch: Batch) -> None:
     if kl_in_reward(script):
         raise NotApplicable("the KL in the reward is no small difference of large numbers")
     rewards = 10_000 + (4 * batch.rewards_BG).round()  # exact in float32, where their squares are 8 apart
-    exact = advantages_with(script, batch, rewards_BG=rewards)
-    single = advantages_with(script, batch, rewards_BG=rewards.float())
+    exact, single = (
+        advantages_with(script, batch, **rewarded(script.plan, batch, each)) for each in (rewards, rewards.float())
+    )
     close(single.double(), exact, "with rewards near 10000 in float32, the advantage", rtol=1e-2, atol=1e-2)
 
 
@@ -1000,6 +1110,8 @@ def weighting_of(script: Script) -> Weighting:
         return detached_clip(values["detached_clip_low"], values["detached_clip_high"])
     if {"soft_gate_positive", "soft_gate_negative"} <= values.keys():
         return soft_gate(values["soft_gate_positive"], values["soft_gate_negative"])
+    if {"token_clip_low", "token_clip_high"} <= values.keys():  # bounds of the log-ratio
+        return clip(1 - math.exp(-values["token_clip_low"]), math.expm1(values["token_clip_high"]), math.inf)
     raise NotApplicable("no argument of the script bounds the ratio")
 
 

@@ -25,6 +25,9 @@ TIES = ((0.0, 1.0, 1.0, -1.0), (-2.0, 1.0, 1.0, 0.0))
 LONG = {"baseline_length_adaptive_alpha": 1.0}
 """a lambda by length acts on responses of more than 1/alpha tokens, and those here have one to eight"""
 
+BESIDE = {"positive_nll_coefficient": 0.0, **LONG}
+"""What is in the loss beside reward and KL is left out here: a divisor of both would not divide it."""
+
 REFERENCES = ("full", "partial", "forward", "forward of responses")
 
 
@@ -61,6 +64,7 @@ def judge_penalty(script: Script, size: int) -> Penalty | None:
         return Penalty("rescaled", "", None)
     selects = script.has("select") or script.has("select_after")
     world = level(TIES) if selects else level()
+    world = world if script.exchangeable else world.only(0)  # sequences in place of multisets are too many for two
     kind = kind_on(script, world, k, exact=True) or kind_on(script, world, k, exact=False)
     if kind is None:
         return Penalty("other", "", None)
@@ -106,7 +110,7 @@ def factor_on(script: Script, environment: Environment, size: int, kind: str, *,
     epsilon = max(script.number("normalization_epsilon", 0.0), 1e-3)
 
     def expected(beta: float) -> Tensor:
-        hp = script.with_numbers(kl_coefficient=beta, normalization_epsilon=epsilon, **LONG)
+        hp = script.with_numbers(kl_coefficient=beta, normalization_epsilon=epsilon, **BESIDE)
         if exact:
             return moments(script, environment, size, hp).mean * prompts
         return population(script, environment, size, hp)
@@ -147,7 +151,7 @@ def rescales_each_prompt(script: Script, size: int) -> bool:
     alone = level().only(0)
 
     def expected(beta: float) -> Tensor:
-        hp = script.with_numbers(kl_coefficient=beta, normalization_epsilon=0.0, **LONG)
+        hp = script.with_numbers(kl_coefficient=beta, normalization_epsilon=0.0, **BESIDE)
         return compare(script, alone, size, hp)[0].mean
 
     none, once, twice = (expected(beta) for beta in (0.0, 30.0, 60.0))  # enough to change the order of the returns
@@ -158,7 +162,7 @@ def rescales_each_prompt(script: Script, size: int) -> bool:
         world = level(((0, 0, 0, 0), (-2 * scale, scale, 3 * scale, 0)), uniform=True)
         first, second = (prompt.values for prompt in world.prompts)
         world = world.with_values((first, [scale * value for value in second]))
-        hp = script.with_numbers(kl_coefficient=1.0, normalization_epsilon=0.0, **LONG)
+        hp = script.with_numbers(kl_coefficient=1.0, normalization_epsilon=0.0, **BESIDE)
         return float(population(script, world, size, hp)[0].norm())
 
     return beside(1000) > 0.1 * beside(1)

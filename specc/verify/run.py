@@ -137,7 +137,7 @@ def verify(script: Script, size: int, seed: int = 0) -> Verified:
 def has_weight(script: Script, judged: Judged, size: int) -> bool:
     """Whether a prompt's factor is a function of its success rate and of nothing else; a limit is taken at its word."""
     k, _ = sizes_of(script, size)
-    if judged.verdict == "asymptotic" or size < 2:
+    if judged.verdict == "asymptotic" or size < 2 or "likelihood_weights" in script.loss_inputs:
         return False
     if judged.verdict == "biased" or not judged.exact:
         return True

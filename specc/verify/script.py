@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from specc.answers import answers_to
 from specc.answers.base import VERDICTS
@@ -57,15 +58,28 @@ class Script:
         return self.module.Args()
 
     def with_numbers(self, **changes: float) -> Any:
-        """The arguments with other numbers; those that the script does not have are left out."""
+        """The arguments with other numbers; those that the script does not have are left out.
+
+        A number that the script carries from step to step is no argument: it is set in the `state` of what is returned,
+        which goes before that of the past steps.
+        """
         known = {field.name for field in dataclasses.fields(self.hp)}
-        return dataclasses.replace(self.hp, **{name: value for name, value in changes.items() if name in known})
+        hp = dataclasses.replace(self.hp, **{name: value for name, value in changes.items() if name in known})
+        carried = {name: value for name, value in changes.items() if self.carries(name)}
+        hp.state = {name: torch.tensor(value, dtype=torch.float64) for name, value in carried.items()}
+        return hp
+
+    def carries(self, number: str) -> bool:
+        """Whether it is a number that past steps have moved, e.g. an adaptive `kl_coefficient`."""
+        return self.has(f"{number}_of")
 
     def for_groups(self, hp: Any, size: int) -> Any:
         """The arguments for groups of another size: a script that would keep all of the group keeps half of it."""
         if getattr(hp, "max_variance", 0) < size:
             return hp
-        return dataclasses.replace(hp, max_variance=max(2, size // 2))
+        fewer = dataclasses.replace(hp, max_variance=max(2, size // 2))
+        fewer.state = getattr(hp, "state", {})
+        return fewer
 
     @cached_property
     def breaks_ties(self) -> bool:
@@ -82,6 +96,19 @@ class Script:
 
     def has(self, function: str) -> bool:
         return hasattr(self.module, function)
+
+    def loss_input(self, name: str, rollouts: Any, state: dict[str, Tensor]) -> Tensor | None:
+        """A keyword-only tensor of `policy_loss`, as the trainer would give it; None where it is the models' to say.
+
+        It is a number that is carried, or what the script's function of its name makes of the rollouts.
+        """
+        if self.carries(name):
+            return state[name]
+        if not self.has(name):
+            return None
+        function = getattr(self.module, name)
+        made: Tensor = function(*(getattr(rollouts, parameter) for parameter in inspect.signature(function).parameters))
+        return made.flatten(0, 1)
 
     def number(self, name: str, default: float) -> float:
         """One of the script's numeric arguments."""
@@ -105,7 +132,7 @@ class Script:
     def scores_are_binary(self) -> bool:
         """Whether its rewards are usually 0 and 1, by the source of the reward that its arguments name."""
         sources = [answer for answer in answers_to(Reward.question).values() if issubclass(answer, Reward)]
-        named = [s.scores_are_binary for s in sources if set(s.script_arguments) <= set(vars(self.hp))]
+        named = [s.scores_are_binary for s in sources if s.is_read_by(set(vars(self.hp)))]
         return bool(named) and all(named)
 
     @property
@@ -115,7 +142,7 @@ class Script:
 
     @property
     def has_kl(self) -> bool:
-        return hasattr(self.hp, "kl_coefficient")
+        return hasattr(self.hp, "kl_coefficient") or self.carries("kl_coefficient")
 
     @property
     def reuses_batches(self) -> bool:

@@ -39,8 +39,7 @@ def environments(
         policy, reference, behaviour = (draw(tables(tree, most)) for _ in range(3))
         rewards = draw(st.tuples(*[REWARDS[kind]] * len(tree.responses)))
         values = draw(st.tuples(*[REWARDS["real"]] * len(tree.prefixes)))
-        steps = draw(st.tuples(*[st.tuples(*[REWARDS[kind]] * tree.vocabulary)] * len(tree.prefixes)))
-        found.append(Prompt(policy, rewards, reference, behaviour, values, steps))
+        found.append(Prompt(policy, rewards, reference, behaviour, values))
     return Environment(tree, tuple(found))
 
 

@@ -29,6 +29,7 @@ from specc.verify.environment import (
     fixed,
     in_proportion,
     pairs_in_proportion,
+    stepped,
     world,
 )
 from specc.verify.script import Script
@@ -75,6 +76,11 @@ class Compared:
             size = float(mean.norm() + abs(part) * gradient.norm())
             found.append(float((mean - part * gradient).norm()) / size if size > 1e-12 else 0.0)
         return found
+
+    @property
+    def idle(self) -> bool:
+        """Whether this is a batch of one response that learns nothing: the factor is 0, as (kB - 1)/(kB) is there."""
+        return self.size * len(self.environment.prompts) == 1 and not self.mean.any()
 
     @property
     def parallel(self) -> bool:
@@ -167,7 +173,7 @@ def allowed(verdict: str, script: Script, environment: Environment, size: int, h
     small = population_size(environment, size) <= MOST_RESPONSES
     if verdict == "asymptotic":
         return not small or compare_limit(script, environment, size, hp).common
-    found = compare(script, environment, size, hp)
+    found = [each for each in compare(script, environment, size, hp) if not each.idle]
     if verdict == "unbiased":
         return all(each.equal for each in found)
     if verdict == "proportional":
@@ -211,7 +217,7 @@ def find_factor(script: Script, size: int, smallest: int, hp: Any) -> Factor:
                 (found,) = compare(script, coin(*chances), k, hp)
                 if len(same := distinct(found.factors)) == 1 and found.parallel:
                     measured[k, len(chances)] = same[0]
-    value = measured.get((size, 1), math.nan)
+    value = next((c for (k, _), c in sorted(measured.items()) if k == size), math.nan)
     for text, formula in FORMULAS.items():
         scales = [c / float(formula(*shape)) if formula(*shape) else math.nan for shape, c in measured.items()]
         if len(measured) > 2 and len(distinct(scales)) == 1 and not any(map(math.isnan, scales)):
@@ -284,14 +290,40 @@ def judge(
 
     `coupled` is whether statistics of the batch are in it, so that it may be nearer to proportional in large ones.
     """
+    if "likelihood_weights" in script.loss_inputs:
+        return with_term(script, kind, size, reused=reused, weight=weight, coupled=coupled)
+    return judge_at(script, kind, size, script.with_numbers(kl_coefficient=0.0), reused, weight, coupled)
+
+
+def with_term(script: Script, kind: str, size: int, *, reused: bool, weight: Weight | None, coupled: bool) -> Judged:
+    """The verdict where the likelihood of correct responses is added, which is not a matter of the reward's part.
+
+    How much it adds is up to the policy, so that it makes up for no weight of the wrong sign: the verdict is the weaker
+    one of those with it and without.
+    """
     hp = script.with_numbers(kl_coefficient=0.0)
+    without = script.with_numbers(kl_coefficient=0.0, positive_nll_coefficient=0.0)
+    alone = find_weight(script, size, without) if weight is not None else None
+    both = [judge_at(script, kind, size, h, reused, w, coupled) for h, w in ((hp, weight), (without, alone))]
+    return max(both, key=lambda judged: VERDICTS.index(judged.verdict))
+
+
+def judge_at(
+    script: Script, kind: str, size: int, hp: Any, reused: bool, weight: Weight | None, coupled: bool
+) -> Judged:
+    """The verdict at the numbers of `hp`."""
     k, smallest = sizes_of(script, size)
     # The std of two or three 0/1 rewards is the same whenever they differ: one response a prompt takes four prompts.
     worlds = [*(fixed(kind) if k == 1 else fixed(kind)[:-1]), extreme(kind)]
+    worlds += [stepped(kind)] if "step_rewards_BGT" in script.reads else []
     if reused:
-        bounds = [value for name, value in vars(script.hp).items() if "clip_" in name and isinstance(value, float)]
+        bounds = [
+            math.exp(value) if name.startswith("token_") else value  # of a log-ratio
+            for name, value in vars(script.hp).items()
+            if "clip_" in name and isinstance(value, float)
+        ]
         worlds.append(far(kind, rarity=24 + int(8 * min(max(bounds, default=0.0), 1e6))))
-    exact = [each for world in worlds for each in compare(script, world, k, hp, reused)]
+    exact = [each for world in worlds for each in compare(script, world, k, hp, reused) if not each.idle]
     if size > k and count_groups(script, 3, size) <= MOST_OUTCOMES and not reused:
         short = fixed(kind)[0]
         own = [
