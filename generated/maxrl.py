@@ -12,7 +12,7 @@ verdict       for 0/1 rewards reweighted: each prompt's grad E[R] times a weight
 Run it, alone or with `accelerate launch`; --help lists every argument:
 
     python maxrl.py --model DIR --train_data train.jsonl --eval_data heldout.jsonl \\
---reward verifier.py:score --output_dir runs/maxrl
+        --reward verifier.py:score --output_dir runs/maxrl
 
 Shapes: B prompts, G responses a prompt, T response tokens (EOS included, right-padded), P prompt tokens (left-padded).
 The statistics of a step are over its whole batch, [B, G] or [B, G, T]; the losses are sums over rows, [rows, T].
@@ -53,6 +53,7 @@ from transformers import (
     DynamicCache,
     GenerationConfig,
     HfArgumentParser,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     get_scheduler,
@@ -108,7 +109,7 @@ class Args:
     report_to: str = arg("tensorboard", "accelerate's trackers, separated by commas")
 
 
-def check_args(args: Args, required: tuple[str, ...]) -> None:
+def check_args(args: Args, required: tuple[str, ...], minibatches: int) -> None:
     """Stops the run at a bad argument, before anything is loaded."""
     for name in required:
         if not getattr(args, name):
@@ -121,8 +122,8 @@ def check_args(args: Args, required: tuple[str, ...]) -> None:
                 stop(f"--{name} is {getattr(args, name)}, and must be {bound}")
     if args.lr_scheduler not in ("constant", "linear", "cosine"):
         stop(f"--lr_scheduler is {args.lr_scheduler}, and must be constant, linear or cosine")
-    if args.prompts_per_step % args.minibatches:
-        stop(f"--prompts_per_step {args.prompts_per_step} does not divide into --minibatches {args.minibatches}")
+    if args.prompts_per_step % minibatches:
+        stop(f"--prompts_per_step {args.prompts_per_step} does not divide into --minibatches {minibatches}")
     local = Path(args.model)
     if local.exists() and not (local / "config.json").is_file():
         stop(f"--model: {args.model} is no checkpoint, it has no config.json")
@@ -417,6 +418,20 @@ def sharing_pays(prompt: int, group_size: int, response: int, hidden: int) -> bo
     return row * (6 * hidden + row) < group_size * alone * (6 * hidden + alone)
 
 
+def hidden_before(
+    backbone: PreTrainedModel, shared: bool, ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, mask_BGT: Tensor
+) -> Tensor:
+    """The hidden states from which the response tokens under the mask are predicted. [N, H]."""
+    (_, G, T), P, config = tokens_BGT.shape, ids_BP.shape[1], backbone.config.get_text_config()
+    windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+    fits = all(window >= P + T for window in windows if window)  # the mask of a shared row knows no window
+    rows = pack(ids_BP, mask_BP, tokens_BGT, shared and fits and sharing_pays(P, G, T, config.hidden_size))
+    hidden = backbone(
+        rows.ids, attention_mask=rows.attention, position_ids=rows.positions, use_cache=False
+    ).last_hidden_state
+    return hidden.flatten(0, 1)[rows.before[mask_BGT]]
+
+
 class Policy(nn.Module):
     """A language model that answers with log-probs; its logits exist for CHUNK tokens at a time."""
 
@@ -426,16 +441,12 @@ class Policy(nn.Module):
 
     def forward(self, ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, mask_BGT: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probs of the tokens at the sampling temperature and entropies in nats, both [B, G, T], 0 off the mask."""
-        (_, G, T), P, config = tokens_BGT.shape, ids_BP.shape[1], self.model.config.get_text_config()
-        windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
-        fits = all(window >= P + T for window in windows if window)  # the mask of a shared row knows no window
-        shared = self.shared and fits and sharing_pays(P, G, T, config.hidden_size)
-        rows = pack(ids_BP, mask_BP, tokens_BGT, shared)
-        hidden = self.model.base_model(
-            rows.ids, attention_mask=rows.attention, position_ids=rows.positions, use_cache=False
-        ).last_hidden_state
-        hidden, targets = hidden.flatten(0, 1)[rows.before[mask_BGT]], tokens_BGT[mask_BGT]
-        chunks = list(zip(hidden.split(CHUNK), targets.split(CHUNK), strict=True))
+        hidden = hidden_before(self.model.base_model, self.shared, ids_BP, mask_BP, tokens_BGT, mask_BGT)
+        return self.score_all(hidden, tokens_BGT, mask_BGT)
+
+    def score_all(self, hidden: Tensor, tokens_BGT: Tensor, mask_BGT: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies of the tokens under the mask, from the hidden states before them [N, H]."""
+        chunks = list(zip(hidden.split(CHUNK), tokens_BGT[mask_BGT].split(CHUNK), strict=True))
         if torch.is_grad_enabled() and len(chunks) > 1:
             parts = [checkpoint(self.score, h, target, use_reentrant=False) for h, target in chunks]
         else:
@@ -580,7 +591,7 @@ def rows_of_step(rows: list[dict[str, Any]], step: int, count: int, seed: int) -
 # -------- Models and checkpoints --------------------------------------------------------------------------------------
 
 
-def start(args: Args) -> Accelerator:
+def start(args: Args, minibatches: int) -> Accelerator:
     """The accelerator, with bf16 settled, and a stop where the launch would train processes alone or unevenly."""
     if args.bf16 is None:
         args.bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
@@ -594,8 +605,8 @@ def start(args: Args) -> Accelerator:
     launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
     if launched != world:
         stop(f"{launched} processes were launched and accelerate sees {world}, so each would train alone")
-    if args.prompts_per_step % (world * args.minibatches):
-        parts = f"{world} processes x {args.minibatches} minibatches"
+    if args.prompts_per_step % (world * minibatches):
+        parts = f"{world} processes x {minibatches} minibatches"
         stop(f"--prompts_per_step {args.prompts_per_step} does not divide into {parts}")
     try:
         Path(args.output_dir).mkdir(parents=True, exist_ok=True)
@@ -616,13 +627,19 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def config_without_dropout(name: str) -> PreTrainedConfig:
+    """The checkpoint's configuration, with every dropout at 0."""
+    config = AutoConfig.from_pretrained(name)
+    for key, value in config.to_dict().items():
+        if isinstance(value, float) and ("dropout" in key or key.endswith("pdrop")):
+            setattr(config, key, 0.0)
+    return config
+
+
 def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
     """The policy in float32 and the ids that end its responses; without dropout, whose noise is no ratio."""
     try:
-        config = AutoConfig.from_pretrained(name)
-        for key, value in config.to_dict().items():
-            if isinstance(value, float) and ("dropout" in key or key.endswith("pdrop")):
-                setattr(config, key, 0.0)
+        config = config_without_dropout(name)
         model = AutoModelForCausalLM.from_pretrained(name, config=config, dtype=torch.float32)
     except Exception as error:  # of transformers, safetensors or the disk
         reason = str(error).partition("\n")[0]
@@ -640,13 +657,16 @@ def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
     return model, eos_ids
 
 
-def memory_needed(model: PreTrainedModel, frozen: dict[str, torch.nn.Module]) -> str:
+def memory_needed(trained: dict[str, torch.nn.Module], frozen: dict[str, torch.nn.Module]) -> str:
     """What the weights, the gradients and Adam's moments of the run take, in words; activations come on top."""
-    trained = sum(p.numel() for p in model.parameters())
-    sizes = {"policy": 4 * trained, "its gradients": 4 * trained, "Adam's moments": 8 * trained}
+    sizes = {}
+    for name, module in trained.items():
+        count = sum(p.numel() for p in module.parameters())
+        sizes |= {name: 4 * count, f"gradients of the {name}": 4 * count, f"Adam's moments of the {name}": 8 * count}
+    million = sum(sizes[name] for name in trained) / 4e6
     sizes |= {name: sum(p.numel() * p.element_size() for p in module.parameters()) for name, module in frozen.items()}
     each = ", ".join(f"{name} {size / 1e9:.3g}" for name, size in sizes.items())
-    return f"{trained / 1e6:.1f} M parameters; memory before activations {sum(sizes.values()) / 1e9:.3g} GB ({each})"
+    return f"{million:.1f} M parameters; memory before activations {sum(sizes.values()) / 1e9:.3g} GB ({each})"
 
 
 def save_checkpoint(accelerator: Accelerator, folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
@@ -784,12 +804,12 @@ def summarize(folder: Path) -> None:
             for sample in (sample for sample in samples if sample["step"] == row["step"]):
                 prompt = sample["prompt"] if isinstance(sample["prompt"], str) else sample["prompt"][-1]["content"]
                 print(f"  {prompt[-28:]!r:>32} -> {sample['completion'][:40]!r:<32} reward {sample['reward']:g}")
-    draw_learning_curve(folder, metrics)
+    draw_learning_curve(folder, metrics, ("reward", "eval_reward"))
     print(f"\nthe trained model is in {folder / 'model'}")
 
 
-def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]]) -> None:
-    """Draws reward and held-out reward by step into learning_curve.png, where matplotlib is installed."""
+def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]], names: tuple[str, str]) -> None:
+    """Draws a metric and its held-out one by step into learning_curve.png, where matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -797,7 +817,7 @@ def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]]) -> None:
         return
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for name, style in (("reward", "-"), ("eval_reward", "o-")):
+    for name, style in zip(names, ("-", "o-"), strict=True):
         if points := [(row["step"], row[name]) for row in metrics if name in row]:
             axes.plot(*zip(*points, strict=True), style, label=name)
     axes.set(xlabel="step", title=folder.name)
@@ -812,11 +832,11 @@ def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]]) -> None:
 
 def train(args: Args) -> None:
     # 1. Whatever can be wrong with the arguments, the data and the reward is found before the policy is loaded.
-    check_args(args, required=("reward", "model", "train_data", "output_dir"))
+    check_args(args, required=("reward", "model", "train_data", "output_dir"), minibatches=args.minibatches)
     tokenizer = load_tokenizer(args.model)
     rows = load_rows(args.train_data, "train_data")
     held_out = load_rows(args.eval_data, "eval_data") if args.eval_data else []
-    accelerator = start(args)
+    accelerator = start(args, args.minibatches)
     device, main, world = accelerator.device, accelerator.is_main_process, accelerator.num_processes
     scorer = Scorer(args.reward, set.intersection(*map(set, rows + held_out)))
     rows = tokenize(rows, tokenizer, args.max_prompt_length)
@@ -840,7 +860,7 @@ def train(args: Args) -> None:
     if restored["step"]:
         scheduler.load_state_dict(restored["scheduler"])
     if main:
-        print(memory_needed(model, {}))
+        print(memory_needed({"policy": model}, {}))
         drop_lines(folder, from_step=restored["step"])
     accelerator.init_trackers(folder.name, {k: v for k, v in vars(args).items() if isinstance(v, int | float | str)})
 

@@ -52,6 +52,7 @@ from transformers import (
     DynamicCache,
     GenerationConfig,
     HfArgumentParser,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     get_scheduler,
@@ -403,6 +404,20 @@ def sharing_pays(prompt: int, group_size: int, response: int, hidden: int) -> bo
     return row * (6 * hidden + row) < group_size * alone * (6 * hidden + alone)
 
 
+def hidden_before(
+    backbone: PreTrainedModel, shared: bool, ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, mask_BGT: Tensor
+) -> Tensor:
+    """The hidden states from which the response tokens under the mask are predicted. [N, H]."""
+    (_, G, T), P, config = tokens_BGT.shape, ids_BP.shape[1], backbone.config.get_text_config()
+    windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+    fits = all(window >= P + T for window in windows if window)  # the mask of a shared row knows no window
+    rows = pack(ids_BP, mask_BP, tokens_BGT, shared and fits and sharing_pays(P, G, T, config.hidden_size))
+    hidden = backbone(
+        rows.ids, attention_mask=rows.attention, position_ids=rows.positions, use_cache=False
+    ).last_hidden_state
+    return hidden.flatten(0, 1)[rows.before[mask_BGT]]
+
+
 class Policy(nn.Module):
     """A language model that answers with log-probs; its logits exist for CHUNK tokens at a time."""
 
@@ -412,16 +427,12 @@ class Policy(nn.Module):
 
     def forward(self, ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, mask_BGT: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probs of the tokens at the sampling temperature and entropies in nats, both [B, G, T], 0 off the mask."""
-        (_, G, T), P, config = tokens_BGT.shape, ids_BP.shape[1], self.model.config.get_text_config()
-        windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
-        fits = all(window >= P + T for window in windows if window)  # the mask of a shared row knows no window
-        shared = self.shared and fits and sharing_pays(P, G, T, config.hidden_size)
-        rows = pack(ids_BP, mask_BP, tokens_BGT, shared)
-        hidden = self.model.base_model(
-            rows.ids, attention_mask=rows.attention, position_ids=rows.positions, use_cache=False
-        ).last_hidden_state
-        hidden, targets = hidden.flatten(0, 1)[rows.before[mask_BGT]], tokens_BGT[mask_BGT]
-        chunks = list(zip(hidden.split(CHUNK), targets.split(CHUNK), strict=True))
+        hidden = hidden_before(self.model.base_model, self.shared, ids_BP, mask_BP, tokens_BGT, mask_BGT)
+        return self.score_all(hidden, tokens_BGT, mask_BGT)
+
+    def score_all(self, hidden: Tensor, tokens_BGT: Tensor, mask_BGT: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies of the tokens under the mask, from the hidden states before them [N, H]."""
+        chunks = list(zip(hidden.split(CHUNK), tokens_BGT[mask_BGT].split(CHUNK), strict=True))
         if torch.is_grad_enabled() and len(chunks) > 1:
             parts = [checkpoint(self.score, h, target, use_reentrant=False) for h, target in chunks]
         else:
@@ -602,13 +613,19 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def config_without_dropout(name: str) -> PreTrainedConfig:
+    """The checkpoint's configuration, with every dropout at 0."""
+    config = AutoConfig.from_pretrained(name)
+    for key, value in config.to_dict().items():
+        if isinstance(value, float) and ("dropout" in key or key.endswith("pdrop")):
+            setattr(config, key, 0.0)
+    return config
+
+
 def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
     """The policy in float32 and the ids that end its responses; without dropout, whose noise is no ratio."""
     try:
-        config = AutoConfig.from_pretrained(name)
-        for key, value in config.to_dict().items():
-            if isinstance(value, float) and ("dropout" in key or key.endswith("pdrop")):
-                setattr(config, key, 0.0)
+        config = config_without_dropout(name)
         model = AutoModelForCausalLM.from_pretrained(name, config=config, dtype=torch.float32)
     except Exception as error:  # of transformers, safetensors or the disk
         reason = str(error).partition("\n")[0]
@@ -626,13 +643,16 @@ def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
     return model, eos_ids
 
 
-def memory_needed(model: PreTrainedModel, frozen: dict[str, torch.nn.Module]) -> str:
+def memory_needed(trained: dict[str, torch.nn.Module], frozen: dict[str, torch.nn.Module]) -> str:
     """What the weights, the gradients and Adam's moments of the run take, in words; activations come on top."""
-    trained = sum(p.numel() for p in model.parameters())
-    sizes = {"policy": 4 * trained, "its gradients": 4 * trained, "Adam's moments": 8 * trained}
+    sizes = {}
+    for name, module in trained.items():
+        count = sum(p.numel() for p in module.parameters())
+        sizes |= {name: 4 * count, f"gradients of the {name}": 4 * count, f"Adam's moments of the {name}": 8 * count}
+    million = sum(sizes[name] for name in trained) / 4e6
     sizes |= {name: sum(p.numel() * p.element_size() for p in module.parameters()) for name, module in frozen.items()}
     each = ", ".join(f"{name} {size / 1e9:.3g}" for name, size in sizes.items())
-    return f"{trained / 1e6:.1f} M parameters; memory before activations {sum(sizes.values()) / 1e9:.3g} GB ({each})"
+    return f"{million:.1f} M parameters; memory before activations {sum(sizes.values()) / 1e9:.3g} GB ({each})"
 
 
 def save_checkpoint(accelerator: Accelerator, folder: Path, step: int, state: dict[str, Any], keep: int) -> None:
@@ -826,7 +846,7 @@ def train(args: Args) -> None:
     if restored["step"]:
         scheduler.load_state_dict(restored["scheduler"])
     if main:
-        print(memory_needed(model, {}))
+        print(memory_needed({"policy": model}, {}))
         drop_lines(folder, from_step=restored["step"])
     accelerator.init_trackers(folder.name, {k: v for k, v in vars(args).items() if isinstance(v, int | float | str)})
 

@@ -96,6 +96,15 @@ class Plan:
                         f"remove {parameter.field}",
                     )
 
+        if self.spec.defaults.critic_learning_rate is not None and not self.own_critic:
+            yield Finding(
+                "dead-option",
+                ("defaults", "critic_learning_rate"),
+                "critic_learning_rate has no effect here",
+                "there is no critic with a backbone and an optimizer of its own",
+                "remove critic_learning_rate",
+            )
+
     # the data
 
     @property
@@ -164,7 +173,31 @@ class Plan:
 
     @property
     def has_baseline(self) -> bool:
-        return "baseline" in self.functions
+        return "baseline" in self.functions or self.critic
+
+    @property
+    def critic(self) -> bool:
+        """Whether a critic gives every token a value."""
+        return self.spec.baseline.per_token
+
+    @property
+    def own_critic(self) -> bool:
+        """Whether the critic is a model of its own, with its own optimizer."""
+        return self.critic and getattr(self.spec.baseline, "backbone", "") == "own"
+
+    @property
+    def shared_critic(self) -> bool:
+        """Whether the critic is a head on the policy's hidden states."""
+        return self.critic and not self.own_critic
+
+    @property
+    def critic_from_reward_model(self) -> bool:
+        return self.own_critic and getattr(self.spec.baseline, "initial", "") == "reward_model"
+
+    @property
+    def pretrains(self) -> bool:
+        """Whether the first steps train the critic alone."""
+        return "pretrains" in self.functions
 
     @property
     def normalizers(self) -> list[tuple[str, str]]:
@@ -244,6 +277,10 @@ class Plan:
         return any({"state", "advantages"} <= set(parameters) for parameters in needs)
 
     @property
+    def normalizers_read_returns(self) -> bool:
+        return any("returns" in self.functions[name][1].positional for name, _ in self.normalizers)
+
+    @property
     def updates_read_returns(self) -> bool:
         """Whether what is carried to the next step is computed from the returns."""
         return self.normalization_state or any("returns_BG" in f.positional for f in self.updates)
@@ -297,7 +334,7 @@ class Plan:
     @property
     def skips_rows(self) -> bool:
         """Whether a response with advantage 0 has no gradient, so that its passes in the update can be left out."""
-        return self.online and not (self.kl_in_loss or self.entropy_bonus)
+        return self.online and not (self.kl_in_loss or self.entropy_bonus or self.shared_critic)
 
     @property
     def mask_truncated(self) -> bool:
@@ -313,8 +350,9 @@ class Plan:
     def old_pass(self) -> str:
         """When the policy scores its samples before the update: always, when a batch is reused, or never.
 
-        Always where the log-probs are needed besides: for KL in the reward, or to measure the KL."""
-        return "always" if self.kl_in_reward or self.kl_moves else "reused" if self.uses_ratio else ""
+        Always where the log-probs are needed besides: for KL in the reward, or to measure the KL; or the values are."""
+        always = self.kl_in_reward or self.kl_moves or self.shared_critic
+        return "always" if always else "reused" if self.uses_ratio else ""
 
     @property
     def frozen_models(self) -> dict[str, str]:
@@ -324,7 +362,8 @@ class Plan:
     @property
     def models(self) -> list[str]:
         """The models in memory."""
-        return ["policy (trained)", *self.frozen_models]
+        head = " with a value head" * self.shared_critic
+        return [f"policy{head} (trained)", *["critic (trained)"] * self.own_critic, *self.frozen_models]
 
     @property
     def passes(self) -> list[str]:
@@ -343,6 +382,8 @@ class Plan:
             "forward pass of the policy over the samples, for their log-probs": self.old_pass == "always"
             or (bool(self.old_pass) and reused),
             "forward pass of the reference over the samples": self.reference,
+            "forward pass of the critic over the samples, for their values": self.own_critic,
+            f"forward and backward pass of the critic, {every} update(s)": self.own_critic,
             f"forward and backward pass of the policy, {every} update(s)"
             + ", without the responses whose advantage is 0" * self.skips_rows: True,
         }

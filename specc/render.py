@@ -23,6 +23,7 @@ SECTIONS = (
     "selection",
     "steps",
     "logprobs",
+    "critic",
     "updates",
     "pairs",
     "arguments",
@@ -43,6 +44,9 @@ INTERFACE = (
     "aggregation_weights",
     "likelihood_weights",
     "policy_loss",
+    "compute_value_targets",
+    "value_loss",
+    "trains_policy",
     "preference_loss",
 )
 
@@ -138,6 +142,10 @@ def arguments(plan: Plan, section: Fragment) -> str:
         if name in {parameter.argument for parameter in plan.parameters} and "= arg(" in line:
             continue
         lines.append(line)
+        if name == "learning_rate" and plan.own_critic:
+            rate = published.get("critic_learning_rate", default_of(line))
+            help = "peak learning rate of the critic's AdamW"
+            lines.append(argument_line("critic_learning_rate", "float", rate, help, {"gt": 0}))
         if line.strip() == "# the algorithm":
             lines += [argument_line(p.argument, p.type, p.value, p.help, p.bounds) for p in plan.parameters]
         if name == "train_data":
@@ -160,10 +168,21 @@ def argument_line(name: str, type: str, default: Any, help: str, bounds: dict[st
 
 def replace_default(line: str, value: Any) -> str:
     """The line of an argument with another default."""
+    assignment, made = argument_in(line)
+    made.args[0] = ast.Constant(value)
+    return "    " + ast.unparse(assignment)
+
+
+def default_of(line: str) -> Any:
+    """The default in the line of an argument."""
+    return ast.literal_eval(argument_in(line)[1].args[0])
+
+
+def argument_in(line: str) -> tuple[ast.AnnAssign, ast.Call]:
+    """The line of an argument, and the call of `arg` in it."""
     (assignment,) = ast.parse(line.strip()).body
     assert isinstance(assignment, ast.AnnAssign) and isinstance(assignment.value, ast.Call)
-    assignment.value.args[0] = ast.Constant(value)
-    return "    " + ast.unparse(assignment)
+    return assignment, assignment.value
 
 
 def prune(script: str) -> str:
@@ -188,7 +207,7 @@ def prune(script: str) -> str:
             reached.add(name)
             todo += [other for other in names_in(definitions[name]) if other in definitions]
     lines = script.splitlines(keepends=True)
-    for name in ("Args", "Rollouts"):
+    for name in {"Args", "Rollouts"} & definitions.keys():
         for field in unread_fields(definitions[name], [definitions[other] for other in reached]):
             first, last = field.lineno - 1, field.end_lineno or field.lineno
             lines[first:last] = [""] * (last - first)

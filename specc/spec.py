@@ -41,6 +41,8 @@ class Defaults(Block):
 
     learning_rate: Annotated[float, Field(gt=0)] | None = None
     """peak learning rate of AdamW"""
+    critic_learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """peak learning rate of the AdamW of a critic with a backbone of its own; the policy's where it is not given"""
     adam_beta1: Annotated[float, Field(ge=0, lt=1)] | None = None
     """decay of AdamW's first moment"""
     adam_beta2: Annotated[float, Field(ge=0, lt=1)] | None = None

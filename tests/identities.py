@@ -61,6 +61,8 @@ def identities(spec: Spec) -> Iterator[Identity]:
         return
     if (clip := data["reward"].get("clip")) is not None:
         data["reward"]["clip"] = [clip["low"], clip["high"]]
+    if "length_adaptive" in data["baseline"]:
+        del data["baseline"]["gae_lambda"]  # whose default is not in force
     kl, objective, k = data["kl"], data["objective"], spec.sampling.group_size
     plain = data["normalization"]["scope"] == "none"
     weightings = ("clip", "detached_clip", "soft_gate", "token_clip")

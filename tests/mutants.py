@@ -100,6 +100,10 @@ LENGTHS = answers(baseline={"source": "length_weighted"})
 OTHERS_LENGTHS = answers(baseline={"source": "length_weighted", "leave_one_out": True})
 MOVING = answers(baseline={"source": "moving_average", "decay": 0.75})
 GREEDY = answers(baseline="greedy")
+CRITIC = answers(baseline={"source": "critic", "critic_lambda": 0.75}, quantity="token_advantage")
+ADAPTIVE = answers(
+    baseline={"source": "critic", "length_adaptive": {"alpha": 0.5}, "value_clip": 0.5}, quantity="token_advantage"
+)
 STD = answers(baseline="group_mean", normalization={"scope": "group", "ddof": 1, "epsilon": 0.25})
 BATCH_STD = answers(baseline="group_mean", normalization={"scope": "batch", "ddof": 1, "epsilon": 0.25})
 CENTRED = answers(normalization={"scope": "batch", "divide_by": "none", "subtract_mean": True})
@@ -237,6 +241,46 @@ MUTANTS = [
         "torch.full_like(returns_BG, value)",
         "torch.zeros_like(returns_BG)",
         answers(baseline={"source": "constant", "value": 0.5}),
+        "every_number_acts",
+    ),
+    Mutant(
+        "a critic's value of the same state for the next one",
+        "baseline/critic.py",
+        "functional.pad(values_BGT[..., 1:], (0, 1))",
+        "values_BGT",
+        CRITIC,
+        "the_critic_sees_states",
+    ),
+    Mutant(
+        "the value left out of the critic's target",
+        "baseline/critic.py",
+        "return values_BGT + lambda_advantages",
+        "return lambda_advantages",
+        CRITIC,
+        "the_critic_sees_states",
+    ),
+    Mutant(
+        "pads bootstrap",
+        "baseline/critic.py",
+        "    values_BGT = values_BGT.masked_fill(~mask_BGT, 0.0)\n",
+        "",
+        CRITIC,
+        "masked_positions_do_not_exist",
+    ),
+    Mutant(
+        "a lambda by length that falls below 0",
+        "baseline/critic_length_adaptive.py",
+        "(alpha * lengths_BG).clamp(min=1)",
+        "(alpha * lengths_BG).clamp(min=0.1)",
+        ADAPTIVE,
+        "the_critic_sees_states",
+    ),
+    Mutant(
+        "value clip ignored",
+        "baseline/critic_clipped_error.py",
+        "(values - old_values).clamp(-value_clip, value_clip)",
+        "(values - old_values)",
+        ADAPTIVE,
         "every_number_acts",
     ),
     # kl
@@ -766,8 +810,8 @@ MUTANTS = [
     Mutant(
         "after_baseline ignored",
         PAGE,
-        "{% if plan.kl_after_baseline %}",
-        "{% if false %}",
+        "{% elif plan.kl_after_baseline %}",
+        "{% elif false %}",
         K1_AFTER,
         "kl",
     ),

@@ -329,12 +329,15 @@ SHIPPED = {
     "grpo": "biased",
     "grpo_process": "biased",
     "gspo": "biased",
+    "ppo": "biased",
     "reinforce": "unbiased",
     "reinforcepp": "asymptotic",
     "reinforcepp_baseline": "asymptotic",
     "remax": "asymptotic",
     "rloo": "unbiased",
     "simpo": "biased",
+    "vapo": "biased",
+    "vcppo": "biased",
 }
 
 

@@ -152,6 +152,7 @@ def test_numbers_are_parameters_are_arguments(answer: type[Answer]) -> None:
             assert found[parameter.argument] == (possible[parameter.argument].__name__, parameter.value)
             seen[parameter.argument] = True
         beside = {p.argument for q, ps in plan.question_parameters.items() if q != answer.question for p in ps.values()}
+        beside |= {"critic_learning_rate"} if plan.own_critic else set()
         assert found.keys() - usual - plan.reward_arguments.keys() - beside <= possible.keys()
     assert seen.keys() == possible.keys(), "a number that no combination uses"
 

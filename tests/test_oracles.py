@@ -28,7 +28,7 @@ from specc.render import render
 from specc.spec import Spec
 from specc.verify.enumerate import Context, batches, groups, moments, population
 from specc.verify.environment import LONG, SHORT, Environment, Steps, Table, Tree, coin, far, fixed, level, world
-from specc.verify.penalty import judge_penalty
+from specc.verify.penalty import judge_penalty, references
 from specc.verify.script import Script, load_script
 from specc.verify.variance import measure
 from specc.verify.verdict import Compared, compare, compare_limit, find_factor, find_weight, judge
@@ -1065,28 +1065,11 @@ def test_a_std_rescales_kl_in_the_reward_with_the_rest() -> None:
 # -------- A critic --------
 
 
-def critic(gamma: float = 1.0, trace: float = 1.0) -> Script:
-    """Generalized advantage estimation; what is left of k1 is charged on each token."""
-    return edited(
-        f"""
-        def compute_advantages(rollouts, hp):
-            mask = rollouts.mask_BGT
-            values = rollouts.values_BGT.masked_fill(~mask, 0.0)
-            penalties = kl_penalty(
-                rollouts.old_logprobs_BGT, rollouts.ref_logprobs_BGT, mask, coefficient=hp.kl_coefficient
-            )
-            ends = mask & ~torch.cat([mask[..., 1:], torch.zeros_like(mask[..., :1])], -1)
-            rewards = torch.where(ends, rollouts.rewards_BG[..., None], 0.0) - penalties
-            after = torch.cat([values[..., 1:], torch.zeros_like(values[..., :1])], -1)
-            deltas, running, found = rewards + {gamma} * after - values, 0.0, []
-            for delta in reversed(deltas.unbind(-1)):
-                running = delta + {gamma * trace} * running
-                found.append(running)
-            return torch.stack(found[::-1], -1).masked_fill(~mask, 0.0).detach()
-        """,
-        kl=kl_in("reward", "k1"),
-        quantity="token_advantage",
-    )
+def critic(gamma: float = 1.0, trace: float = 1.0, kl: Any = None, **answer: Any) -> Script:
+    """Generalized advantage estimation, where a token is charged its k1."""
+    lambdas = {} if "length_adaptive" in answer else {"gae_lambda": trace}
+    baseline = {"source": "critic", "gamma": gamma, **lambdas, **answer}
+    return estimator(baseline, kl=kl or kl_in("reward", "k1"), quantity="token_advantage")
 
 
 def under(script: Script, environment: Environment, values: Sequence[Sequence[float]]) -> Tensor:
@@ -1127,21 +1110,91 @@ def test_discounting_is_biased_for_the_undiscounted_return(environment: Environm
         differ(under(critic(gamma=0.9), environment, values), G)
 
 
+def test_what_changes_the_values_alone_changes_no_mean() -> None:
+    """Clipping the values, pretraining them, and a lambda of their own leave the gradient of the policy as it is."""
+    environment = fixed("real")[0]
+    plain = under(critic(trace=0.95), environment, [[3.0, -2.0]] * 2)
+    for answer in ({"value_clip": 0.2}, {"pretrain_steps": 50}, {"critic_lambda": 0.5}, {"coefficient": 0.1}):
+        close(under(critic(trace=0.95, **answer), environment, [[3.0, -2.0]] * 2), plain)
+
+
+@pytest.mark.parametrize("environment", CRITIC_WORLDS, ids=["short", "long"])
+def test_a_lambda_of_0_leaves_each_token_its_own_kl(environment: Environment) -> None:
+    """So the KL part is the partial gradient, with the distribution of prefixes held fixed; at 1 it is the full one."""
+    full = uphill(environment, partial(reverse_kl, environment))
+    for trace, wanted in ((1.0, full), (0.0, references(environment.tables)["partial"])):
+        parts = [mean_of(critic(trace=trace), environment, 1, kl_coefficient=beta) for beta in (0.0, 1.0)]
+        close(parts[1] - parts[0], -wanted)
+    for trace, kind in ((1.0, "full"), (0.0, "partial"), (0.5, "other")):
+        found = judge_penalty(critic(trace=trace), 4)
+        assert found is not None and found.kind == kind
+
+
+def by_hand(rewards: list[float], values: list[float], k1: list[float]) -> dict[str, Tensor]:
+    """The rollouts of one response, and garbage on the pad behind it."""
+    given = {"values_BGT": [*values, 9.0], "old_logprobs_BGT": [*k1, 9.0], "ref_logprobs_BGT": [0.0] * (len(k1) + 1)}
+    tensors = {name: torch.tensor([[row]], dtype=torch.float64) for name, row in given.items()}
+    mask = torch.tensor([[[True] * len(values) + [False]]])
+    return {"rewards_BG": torch.tensor([rewards], dtype=torch.float64), "mask_BGT": mask, **tensors}
+
+
 def test_advantages_of_a_critic_by_hand() -> None:
     """delta = (-.02 + .6 - .5, .01 + .8 - .6, 1 - .01 - .8) = (.08, .21, .19); A3 = .19, A2 = .21 + .95 A3 = .3905 and
-    A1 = .08 + .95 A2 = .450975."""
+    A1 = .08 + .95 A2 = .450975. The reward to go is 1 - .05 (k1 to come) = (.98, 1, .99)."""
+    given = by_hand([1.0], [0.5, 0.6, 0.8], [0.4, -0.2, 0.2])
+    for trace, wanted in ((0.95, [0.450975, 0.3905, 0.19]), (0.0, [0.08, 0.21, 0.19])):
+        module = critic(trace=trace).module
+        hp = module.Args(kl_coefficient=0.05)
+        rollouts = module.Rollouts(**given)
+        close(module.compute_advantages(rollouts, hp), [[[*wanted, 0.0]]])
+        close(module.compute_value_targets(rollouts, hp)[..., :3], [[[0.98, 1.0, 0.99]]])
+        assert module.compute_value_targets(rollouts, hp)[..., 3].isnan().all()
+    module = critic(critic_lambda=0.95).module
+    found = module.compute_value_targets(module.Rollouts(**given), module.Args(kl_coefficient=0.05))
+    close(found[..., :3], [[[0.950975, 0.9905, 0.99]]])  # the advantages above, plus the values
+
+
+def test_pads_do_not_bootstrap() -> None:
+    """The value 100 on the pad: with it the last advantage would be .95 of 100 + ... and not the reward's."""
     module = critic(trace=0.95).module
     rollouts = module.Rollouts(
         rewards_BG=torch.tensor([[1.0]], dtype=torch.float64),
-        mask_BGT=torch.tensor([[[True, True, True, False]]]),
-        old_logprobs_BGT=torch.tensor([[[0.4, -0.2, 0.2, 9.0]]], dtype=torch.float64),
-        ref_logprobs_BGT=torch.zeros(1, 1, 4, dtype=torch.float64),
-        values_BGT=torch.tensor([[[0.5, 0.6, 0.8, 9.0]]], dtype=torch.float64),
+        mask_BGT=torch.tensor([[[True, True, False]]]),
+        old_logprobs_BGT=torch.zeros(1, 1, 3, dtype=torch.float64),
+        ref_logprobs_BGT=torch.zeros(1, 1, 3, dtype=torch.float64),
+        values_BGT=torch.tensor([[[0.0, 0.0, 100.0]]], dtype=torch.float64),
     )
-    found = module.compute_advantages(rollouts, module.Args(kl_coefficient=0.05))
-    close(found, [[[0.450975, 0.3905, 0.19, 0.0]]])
-    found = critic(trace=0.0).module.compute_advantages(rollouts, module.Args(kl_coefficient=0.05))
-    close(found, [[[0.08, 0.21, 0.19, 0.0]]])
+    close(module.compute_advantages(rollouts, module.Args()), [[[0.95, 1.0, 0.0]]])
+
+
+@pytest.mark.parametrize(("length", "trace"), [(1000, 0.98), (100, 0.8), (21, 1 - 1 / 1.05), (20, 0.0), (5, 0.0)])
+def test_a_lambda_by_length(length: int, trace: float) -> None:
+    """1 - 1/(.05 l), and not below 0: with values of 0 the token u places before the last has lambda^u R."""
+    module = critic(kl="none", length_adaptive={"alpha": 0.05}).module
+    rollouts = module.Rollouts(
+        rewards_BG=torch.tensor([[1.0]], dtype=torch.float64),
+        mask_BGT=torch.ones(1, 1, length, dtype=torch.bool),
+        values_BGT=torch.zeros(1, 1, length, dtype=torch.float64),
+    )
+    close(module.compute_advantages(rollouts, module.Args())[0, 0, -3:], [trace**2, trace, 1.0])
+
+
+def test_the_value_loss_by_hand() -> None:
+    """Targets (1, 1, 1), old values (0, 0, 0), clip .2: V = .1 costs .9^2 / 2; V = .5 has moved too far and costs
+    .8^2 / 2 without a slope; V = -1 is the further of the two and costs 2^2 / 2 with its slope."""
+    values = torch.tensor([[0.1, 0.5, -1.0, 7.0]], dtype=torch.float64, requires_grad=True)
+    mask, weights = torch.tensor([[True, True, True, False]]), torch.tensor([[1.0, 2.0, 3.0, 4.0]], dtype=torch.float64)
+    rows = (values, torch.zeros_like(values), torch.ones_like(values), weights, mask)
+    for answer, costs, slopes in (
+        ({}, (0.405, 0.125, 2.0), (-0.9, -0.5, -2.0)),
+        ({"value_clip": 0.2}, (0.405, 0.32, 2.0), (-0.9, 0.0, -2.0)),
+    ):
+        module = critic(**answer).module
+        hp = module.Args(baseline_coefficient=0.5)
+        value = module.value_loss(*rows, hp)
+        close(value.detach(), 0.5 * sum(w * c for w, c in zip((1, 2, 3), costs, strict=True)))
+        (slope,) = torch.autograd.grad(value, values)
+        close(slope, [[0.5 * w * s for w, s in zip((1, 2, 3, 4), (*slopes, 0.0), strict=True)]])
 
 
 # -------- Preferences --------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specc.answers.base import WITHOUT_OWN, Answer, Effect, Finding, check_unit_of_steps
+from specc.answers.base import WITHOUT_OWN, Answer, Block, Effect, Finding, check_unit_of_steps
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -34,6 +34,8 @@ class Baseline(Answer):
     """what it is where its unit is a step"""
     one_number: ClassVar[bool] = False
     """whether it is the same for every response of the batch"""
+    per_token: ClassVar[bool] = False
+    """whether each token has a baseline of its own"""
     per_prompt: ClassVar[bool] = False
     """whether it is the same for all responses to a prompt, and may differ between prompts"""
     variance: ClassVar[str] = ""
@@ -79,7 +81,11 @@ class Baseline(Answer):
     @property
     def same_in_group(self) -> bool:
         """Whether all responses to a prompt have the same baseline, between 0 and 1 where their rewards are."""
-        return self.one_number or not self.reads_returns
+        return self.one_number or not (self.reads_returns or self.per_token)
+
+    def kl_kind(self, unit: str) -> str:
+        """What k1 in the reward comes to under it: `full`, `partial` or `other`, as in `Penalty.kind`."""
+        return "full"
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         if not self.over_steps:
@@ -278,6 +284,161 @@ class Greedy(Baseline):
     per_prompt: ClassVar[bool] = True
 
     source: Literal["greedy"] = "greedy"
+
+
+class LengthAdaptive(Block):
+    """VAPO's lambda (arXiv:2504.05118): 1 - 1/(alpha l) for a response of l tokens, and never below 0."""
+
+    argument_prefix: ClassVar[str] = "baseline_length_adaptive_"
+
+    alpha: Annotated[float, Field(gt=0)]
+    """lambda is 1 - 1/(alpha l), so the sum of its powers is alpha l"""
+
+
+class Critic(Baseline):
+    """A critic's value of every prefix: generalized advantage estimation (Schulman et al., arXiv:1506.02438)."""
+
+    reads_returns: ClassVar[bool] = False
+    per_token: ClassVar[bool] = True
+
+    source: Literal["critic"] = "critic"
+    gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """lambda of the advantages: 1 is the whole return minus the value, 0 trusts the next value"""
+    length_adaptive: LengthAdaptive | None = None
+    """a lambda by the response's length in place of gae_lambda: {alpha}"""
+    critic_lambda: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """lambda of the returns that the critic learns: 1 is the reward to go"""
+    gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """discount of a token's reward one token earlier"""
+    value_clip: Annotated[float, Field(gt=0)] | None = None
+    """how far a value can move from its old one before its loss stops falling"""
+    coefficient: Annotated[float, Field(gt=0)] = 1.0
+    """weight of the value loss, which is half the squared error"""
+    pretrain_steps: Annotated[int, Field(ge=0)] | None = None
+    """first steps, in which only the critic is trained"""
+    backbone: Literal["own", "shared"] = "own"
+    """whether the critic is a model of its own, or a value head on the policy's hidden states"""
+    initial: Literal["policy", "reward_model"] = "policy"
+    """the model that an own backbone starts from"""
+
+    @property
+    def whole_returns(self) -> bool:
+        """Whether the advantage is the return that is still to come, minus the value."""
+        return self.length_adaptive is None and self.gae_lambda * self.gamma == 1
+
+    def fragments(self) -> tuple[str, ...]:
+        trace = "critic_fixed_lambda" if self.length_adaptive is None else "critic_length_adaptive"
+        error = "critic_squared_error" if self.value_clip is None else "critic_clipped_error"
+        pretraining = ("critic_pretraining",) if self.pretrain_steps is not None else ()
+        return (self.name, trace, error, *pretraining)
+
+    def describe(self) -> str:
+        fixed = f"lambda {self.gae_lambda:g}"
+        trace = fixed if self.length_adaptive is None else "lambda by the response's length"
+        where = "on the policy's hidden states" if self.backbone == "shared" else f"that starts from the {self.start}"
+        return f"a critic {where}, generalized advantages with {trace}"
+
+    @property
+    def start(self) -> str:
+        return self.initial.replace("_", " ")
+
+    def short(self) -> str:
+        trace = f"lambda {self.gae_lambda:g}" if self.length_adaptive is None else "length-adaptive lambda"
+        return f"critic, {trace}"
+
+    def column(self, size: int) -> str:
+        """With smaller lambdas a return counts less on the tokens far from it."""
+        return "0" if self.whole_returns else "lengths"
+
+    def kl_kind(self, unit: str) -> str:
+        """A token's k1 counts at the tokens before it, times (gamma lambda)^distance: at all, or at its own alone."""
+        if self.whole_returns:
+            return "full"
+        fixed = self.length_adaptive is None
+        return "partial" if fixed and self.gae_lambda == 0 and unit == "token" else "other"
+
+    def effects(self, spec: Spec) -> Iterator[Effect]:
+        """With lambda = gamma = 1, A_t is the return minus V(s_t), and E[V(s_t) grad log pi] = 0 for any V. A lambda
+        below 1 puts V in the place of rewards to come (Schulman et al., arXiv:1506.02438, section 3)."""
+        name = "gae_lambda" if self.length_adaptive is None else "length_adaptive"
+        if self.length_adaptive is not None or self.gae_lambda < 1:
+            why = "a lambda below 1 bootstraps from the critic's values, which is unbiased only where they are V^pi"
+            yield Effect(f"{self.question}.{name}", "biased", "biased", why)
+        if self.gamma < 1:
+            why = "the reward is discounted, so that of a long response counts less at its first tokens"
+            yield Effect(f"{self.question}.gamma", "biased", "biased", why)
+
+    def check(self, spec: Spec) -> Iterator[Finding]:
+        if not getattr(spec.objective, "token_level", False):
+            yield Finding(
+                "critic-needs-tokens",
+                self.at(),
+                "a critic needs objective.quantity: token_advantage",
+                "it gives every token a value, and so an advantage of its own; "
+                f"{spec.objective.name} has no advantage for each token",
+                "quantity: token_advantage",
+            )
+        if spec.reward.credits_steps:
+            yield Finding(
+                "critic-credits-steps",
+                self.at(),
+                "a critic learns from the reward at the end, and this spec gives credit to single steps",
+                "its targets and its advantages would leave the rewards of the steps out",
+                "reward: {credit: outcome, ...}, or another baseline",
+            )
+        from_reward_model = self.initial == "reward_model"
+        if self.backbone == "shared" and from_reward_model:
+            yield Finding(
+                "dead-option",
+                self.at("initial"),
+                "initial has no effect with backbone: shared",
+                "a shared backbone is the policy's own, and is not initialized apart from it",
+                "remove initial, or backbone: own",
+            )
+        elif from_reward_model and "reward model" not in spec.reward.models:
+            yield Finding(
+                "critic-without-reward-model",
+                self.at("initial"),
+                "the critic cannot start from a reward model that there is none of",
+                f"the reward comes from a {spec.reward.name.replace('_', ' ')}",
+                "initial: policy, or reward: reward_model",
+            )
+        if self.backbone == "shared" and self.pretrain_steps is not None:
+            yield Finding(
+                "pretraining-moves-policy",
+                self.at("pretrain_steps"),
+                "pretrain_steps needs a critic with a backbone of its own",
+                "training a shared backbone for the values moves the policy, which pretraining has to leave as it is",
+                "backbone: own, or remove pretrain_steps",
+            )
+        of_responses = spec.kl.in_reward and getattr(spec.kl, "unit", "") == "sequence"
+        if of_responses and self.gae_lambda == 0 and self.length_adaptive is None:
+            yield Finding(
+                "kl-on-last-token",
+                self.at("gae_lambda"),
+                "with gae_lambda: 0 the KL of a response is charged to its last token alone",
+                "a KL per sequence is a reward at the end, and a lambda of 0 hands no reward on to earlier tokens",
+                "gae_lambda: 0.95, or kl: {unit: token, ...}",
+            )
+        if self.value_clip is not None and spec.sampling.updates_per_batch == 1:
+            yield Finding(
+                "clip-idle",
+                self.at("value_clip"),
+                "value_clip acts only in runs that raise --epochs or --minibatches",
+                "sampling uses each batch once, and in the first update of a batch no value has moved from its old one",
+                "sampling: {minibatches: 4}, or accept: [clip-idle] when the script's arguments will raise them",
+                warning=True,
+            )
+        longest = spec.defaults.max_new_tokens
+        if self.length_adaptive is not None and longest is not None and longest * self.length_adaptive.alpha <= 1:
+            yield Finding(
+                "adaptive-lambda-zero",
+                self.at("length_adaptive"),
+                f"lambda is 0 for every response of at most {1 / self.length_adaptive.alpha:g} tokens",
+                f"it is 1 - 1/(alpha l), and defaults.max_new_tokens lets no response be longer than {longest}",
+                "a larger alpha, or gae_lambda: 0.95",
+                warning=True,
+            )
 
 
 class Pair(Baseline):

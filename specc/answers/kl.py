@@ -178,6 +178,10 @@ class RewardKL(PenaltyKL):
         if self.estimator != "k1":
             why = f"{self.estimator} as a reward is not the KL penalty: only k1 has the gradient of KL(pi || ref) there"
             return Penalty(self.question, "other", "", why)
+        kind = spec.baseline.kl_kind(self.unit)
+        if kind == "other":
+            why = "a token is charged a discounted part of the KL to come, which has the gradient of no KL"
+            return Penalty(self.question, "other", "", why)
         after = self.after_baseline or spec.baseline.over_steps
         own = not after and spec.baseline.own(spec.sampling.group_size) in ("lengths", "unknown")
         weighting = worst_weighting(
@@ -186,7 +190,9 @@ class RewardKL(PenaltyKL):
             "biased" if own else "exact",
             spec.normalization.weighting_of_kl(spec, after),
         )
-        return Penalty(self.question, "full", weighting, "the gradient of KL(pi || ref) of whole responses")
+        if kind == "partial":
+            return Penalty(self.question, kind, weighting, LossKL.MEANS["k2", "token"][1])
+        return Penalty(self.question, kind, weighting, "the gradient of KL(pi || ref) of whole responses")
 
 
 class LossKL(PenaltyKL):

@@ -221,6 +221,11 @@ class Group(Statistic):
         k, baseline = spec.sampling.group_size, spec.baseline
         if self.over_tokens or self.over_steps:
             return "biased", None
+        if baseline.per_token:
+            # The divisor goes with the response, and so does what it makes of the value of a token, unless it is 1.
+            divisors = [self.divisor_on_counts(1.0, correct, k) or 0.0 for correct in range(k + 1)]
+            ones = self.divisor == "std" and all(math.isclose(each, 1.0, rel_tol=1e-12) for each in divisors)
+            return ("proportional", 1.0) if ones else ("biased", None)
         if (differences := self.on_counts(spec)) is None:
             # b in [0, 1], independent of the response: E[A g] is grad p times E[(1 - b)/s_(j+1) + b/s_j], above 0, and
             # it varies with p but at single values of b. The std of advantages is that of the rewards only if b is one

@@ -324,12 +324,12 @@ class TokenAdvantage(PolicyGradient):
     def check(self, spec: Spec) -> Iterator[Finding]:
         yield from super().check(spec)
         of_tokens = spec.kl.in_reward and getattr(spec.kl, "unit", "") == "token"
-        if not (of_tokens or spec.reward.credits_steps):
+        if not (of_tokens or spec.reward.credits_steps or spec.baseline.per_token):
             yield Finding(
                 "token-advantage-constant",
                 self.at(),
                 "every token of a response gets the same advantage here",
-                "nothing in this spec rewards single tokens: there is no KL per token in the reward",
+                "nothing in this spec rewards single tokens: there is no KL per token in the reward, and no critic",
                 "quantity: sequence_advantage says the same and is easier to read",
                 warning=True,
             )

@@ -30,7 +30,7 @@ Check = Callable[[Script, "Batch"], None]
 Verdict = Literal["holds", "broken", "skipped"]
 Estimate = dict[str, Tensor]
 
-BY_TOKEN = {"advantages", "weights", "gradient", "likelihood"}
+BY_TOKEN = {"advantages", "weights", "gradient", "likelihood", "targets", "value gradient"}
 """what of an estimate is [B, G, T]"""
 
 GARBAGE = (math.nan, math.inf, -math.inf, 200.0)
@@ -235,6 +235,7 @@ def estimate(script: Script, batch: Batch) -> Estimate:
     value, gradient = loss_and_gradient(script, batch, advantages, weights)
     state = module.update_state(batch.rollouts(module), hp) if script.has("update_state") else {}
     made = {"likelihood": likelihood(script, batch)} if script.has("likelihood_weights") else {}
+    made |= critic_estimate(script, batch, weights) if script.has("value_loss") else {}
     return {"advantages": advantages, "weights": weights, "loss": value, "gradient": gradient, **made, **state}
 
 
@@ -242,6 +243,25 @@ def likelihood(script: Script, batch: Batch) -> Tensor:
     """The weights of the likelihood of correct responses, [B, G, T], in a script that has it in its loss."""
     made: Tensor = script.module.likelihood_weights(batch.rewards_BG, batch.mask_BGT)
     return made
+
+
+def critic_estimate(script: Script, batch: Batch, weights: Tensor, hp: Any = None) -> Estimate:
+    """What a critic learns from a batch, which are its values before the update; 0 where it has no target."""
+    hp = hp or script.hp
+    targets = script.module.compute_value_targets(batch.rollouts(script.module), hp)
+    value, gradient = value_loss_and_gradient(script, batch, targets, weights, hp)
+    return {"targets": targets.masked_fill(targets.isnan(), 0.0), "value loss": value, "value gradient": gradient}
+
+
+def value_loss_and_gradient(
+    script: Script, batch: Batch, targets: Tensor, weights: Tensor, hp: Any = None
+) -> tuple[Tensor, Tensor]:
+    """The critic's loss where its values have moved by as much as the log-probs' extras, and its gradient in them."""
+    values = (batch.values_BGT + batch.extras_BGT - 1).detach().requires_grad_()
+    tensors = (values, batch.values_BGT, targets, weights, batch.mask_BGT)
+    loss = script.module.value_loss(*(x.flatten(0, -2) for x in tensors), hp or script.hp)
+    (gradient,) = torch.autograd.grad(loss, values)
+    return loss.detach(), gradient
 
 
 def advantages_with(script: Script, batch: Batch, hp: Any = None, **changed: Any) -> Tensor:
@@ -376,7 +396,8 @@ def masked_positions_do_not_exist(script: Script, batch: Batch) -> None:
     """NaN, infinities and large numbers there change nothing at all, forward and backward."""
     clean = estimate(script, spoiled(batch, 0.0))
     finite(clean, "with zeros on the masked positions")
-    zero(clean["gradient"][~batch.mask_BGT], "the gradient on a masked position")
+    for name in {"gradient", "value gradient", "targets"} & clean.keys():
+        zero(clean[name][~batch.mask_BGT], f"the {name} on a masked position")
     for garbage in GARBAGE:
         when = f"with {garbage:g} on the masked positions"
         dirty = spoiled(batch, garbage)
@@ -385,6 +406,12 @@ def masked_positions_do_not_exist(script: Script, batch: Batch) -> None:
         value, gradient = loss_and_gradient(script, dirty, given[0], given[1])
         wanted = {"loss": clean["loss"], "gradient": clean["gradient"]}
         same({"loss": value, "gradient": gradient}, wanted, f"{when} of everything", exactly=True)
+        if script.has("value_loss"):
+            targets = script.module.compute_value_targets(batch.rollouts(script.module), script.hp)
+            spoiled_targets = targets.masked_fill(~batch.mask_BGT, garbage)
+            value, gradient = value_loss_and_gradient(script, dirty, spoiled_targets, given[1])
+            wanted = {"value loss": clean["value loss"], "value gradient": clean["value gradient"]}
+            same({"value loss": value, "value gradient": gradient}, wanted, f"{when} of everything", exactly=True)
 
 
 @law(2, "padding does not exist")
@@ -439,12 +466,30 @@ def splits_do_not_exist(script: Script, batch: Batch) -> None:
             gradient[rows, :width] += slope
         close(total, whole["loss"], f"{when}, the loss")
         close(gradient.view_as(whole["gradient"]), whole["gradient"], f"{when}, the gradient")
+    if script.has("value_loss"):
+        value_losses_add_up(script, batch, whole)
     if count > 4:
         return
     loss_of_part = cache(lambda part: loss_of_rows(script, batch, whole, sorted(part), longest)[0])
     for partition in partitions(count):
         divided = sum(map(loss_of_part, partition), torch.zeros((), dtype=torch.float64))
         close(divided, whole["loss"], f"with the rows divided into {sorted(map(sorted, partition))}, the loss")
+
+
+def value_losses_add_up(script: Script, batch: Batch, whole: Estimate) -> None:
+    """The critic's loss and its gradient, of rows one by one and of all together."""
+    targets = script.module.compute_value_targets(batch.rollouts(script.module), script.hp)
+    total, gradients = torch.zeros((), dtype=torch.float64), []
+    for row in range(batch.rewards_BG.numel()):
+        names = [name for name in Batch._fields if name.endswith("_BGT")]
+        piece = batch._replace(**{name: getattr(batch, name).flatten(0, 1)[row, None, None] for name in names})
+        own_targets, own_weights = (x.flatten(0, 1)[row, None, None] for x in (targets, whole["weights"]))
+        value, gradient = value_loss_and_gradient(script, piece, own_targets, own_weights)
+        total += value
+        gradients.append(gradient[0, 0])
+    close(total, whole["value loss"], "in micro-batches, the value loss")
+    together = torch.stack(gradients).view_as(whole["value gradient"])
+    close(together, whole["value gradient"], "in micro-batches, the value loss's gradient")
 
 
 def reindexed(batch: Batch, prompts: Tensor, responses: Tensor) -> Batch:
@@ -733,6 +778,10 @@ def outcomes(script: Script, batch: Batch, hp: Any) -> Iterator[Tensor]:
             yield advantages
             state = module.update_state(rollouts, hp) if script.has("update_state") else state
         yield from loss_and_gradient(script, batch, advantages, weights, hp, state)
+    if script.has("value_loss"):
+        yield from critic_estimate(script, batch, weights, hp).values()
+    if script.has("trains_policy"):
+        yield torch.tensor([module.trains_policy(step, hp) for step in range(256)])
 
 
 def differ(left: Tensor, right: Tensor) -> bool:
@@ -954,6 +1003,11 @@ def vmap_and_grad_go_through(script: Script, batch: Batch) -> None:
         found = module.update_state(lane.rollouts(module, state=state), hp) if past else {}
         found["advantages"] = advantages_with(script, lane, state=state)
         found["weights"] = module.aggregation_weights(lane.mask_BGT, hp)
+        if script.has("value_loss"):
+            targets = module.compute_value_targets(lane.rollouts(module, state=state), hp)
+            tensors = (lane.extras_BGT, lane.values_BGT, targets, found["weights"], lane.mask_BGT)
+            found["value loss"] = module.value_loss(*(x.flatten(0, 1) for x in tensors), hp)
+            found["targets"] = targets.masked_fill(targets.isnan(), 0.0)
         return found
 
     def loss_of(logprobs: Tensor, advantages: Tensor, weights: Tensor, *tensors: Tensor) -> Tensor:
@@ -969,6 +1023,62 @@ def vmap_and_grad_go_through(script: Script, batch: Batch) -> None:
         alone = statistics_of(state, *each)
         alone["loss"], alone["gradient"] = loss_and_gradient(script, each, alone["advantages"], alone["weights"])
         same({name: value[lane].detach() for name, value in together.items()}, alone, "beside another batch")
+
+
+# -------- The critic --------
+
+
+def lambda_returns(rewards: list[float], values: list[float], trace: float, gamma: float) -> list[float]:
+    """Of one response: G_t = r_t + gamma ((1 - trace) V_(t+1) + trace G_(t+1)), and 0 after its last token."""
+    following, value, found = 0.0, 0.0, []
+    for reward, own in zip(reversed(rewards), reversed(values), strict=True):
+        following = reward + gamma * ((1 - trace) * value + trace * following)
+        value = own
+        found.append(following)
+    return found[::-1]
+
+
+ACTOR_LAMBDAS = {"baseline_gae_lambda", "baseline_length_adaptive_alpha"}
+
+
+def actor_lambda(hp: Any, length: int) -> float:
+    """The lambda of the advantages that the script's arguments name, for a response of some tokens."""
+    if hasattr(hp, "baseline_gae_lambda"):
+        return float(hp.baseline_gae_lambda)
+    return max(0.0, 1 - 1 / (hp.baseline_length_adaptive_alpha * length)) if length else 0.0
+
+
+@law(14, "the critic sees states, and pads do not bootstrap", batches=4)
+def the_critic_sees_states(script: Script, batch: Batch) -> None:
+    """Targets and advantages by their recursion, response by response, where no KL is charged.
+
+    A normalization leaves the advantages of one prompt a multiple of those, plus a constant.
+    """
+    if not script.has("value_loss"):
+        raise NotApplicable("there is no critic")
+    known = vars(script.hp).keys()
+    if not {"baseline_critic_lambda", "baseline_gamma"} <= known or not ACTOR_LAMBDAS & known:
+        raise NotApplicable("the arguments of the script do not name its lambdas and its gamma")
+    critic_lambda, gamma = script.number("baseline_critic_lambda", 1.0), script.number("baseline_gamma", 1.0)
+    one = make_batch(3, 1, max(2, batch.mask_BGT.shape[1]), 4)
+    one = one._replace(ref_logprobs_BGT=one.old_logprobs_BGT, rewards_BG=one.rewards_BG.abs())
+    targets, found = torch.full_like(one.values_BGT, math.nan), torch.zeros_like(one.values_BGT)
+    for g, length in enumerate(one.mask_BGT[0].sum(-1).tolist()):
+        rewards = [0.0] * (length - 1) + [float(one.rewards_BG[0, g])] * (length > 0)
+        values = one.values_BGT[0, g, :length].tolist()
+        for table, trace in ((targets, critic_lambda), (found, actor_lambda(script.hp, length))):
+            table[0, g, :length] = torch.tensor(lambda_returns(rewards, values, trace, gamma), dtype=torch.float64)
+    raw = torch.where(one.mask_BGT, found - one.values_BGT, 0.0)[one.mask_BGT]
+    got = script.module.compute_value_targets(one.rollouts(script.module), script.hp)
+    need(torch.equal(got.isnan(), targets.isnan()), "a target is missing on a token, or there is one on a pad")
+    close(got[one.mask_BGT], targets[one.mask_BGT], "the critic's target", rtol=1e-9, atol=1e-9)
+    advantages = advantages_with(script, one)[one.mask_BGT]
+    if script.plan is None or script.plan.normalizers:
+        low, high = int(raw.argmin()), int(raw.argmax())
+        slope = (advantages[high] - advantages[low]) / (raw[high] - raw[low])
+        need(slope > 0, "the advantages are not in the order of the generalized ones")
+        raw = advantages[low] + slope * (raw - raw[low])
+    close(advantages, raw, "the generalized advantage", rtol=1e-9, atol=1e-9)
 
 
 # -------- The bounds of the ratio --------

@@ -22,7 +22,10 @@ from specc.verify.verdict import SAME, compare, sizes_of
 TIES = ((0.0, 1.0, 1.0, -1.0), (-2.0, 1.0, 1.0, 0.0))
 """rewards of two prompts of which some are equal, so that groups of different responses may be dropped"""
 
-BESIDE = {"positive_nll_coefficient": 0.0}
+LONG = {"baseline_length_adaptive_alpha": 1.0}
+"""a lambda by length acts on responses of more than 1/alpha tokens, and those here have one to eight"""
+
+BESIDE = {"positive_nll_coefficient": 0.0, **LONG}
 """What is in the loss beside reward and KL is left out here: a divisor of both would not divide it."""
 
 REFERENCES = ("full", "partial", "forward", "forward of responses")
@@ -65,12 +68,21 @@ def judge_penalty(script: Script, size: int) -> Penalty | None:
     kind = kind_on(script, world, k, exact=True) or kind_on(script, world, k, exact=False)
     if kind is None:
         return Penalty("other", "", None)
-    factors = [factor_on(script, world, k, kind, exact=True) for world in (*fixed("real")[:3], extreme("real"))]
-    known = [factor for factor in factors if factor is not None]
-    if len(known) == len(factors) and all(math.isclose(known[0], factor, rel_tol=1e-9) for factor in known):
-        return Penalty(short(kind), "exact", None if kind == "zero" else known[0])
+    by_prompts: dict[int, list[float | None]] = {}  # a factor may depend on the number of prompts
+    for world in (*fixed("real")[:3], extreme("real")):
+        found = factor_on(script, world, k, kind, exact=True)
+        by_prompts.setdefault(len(world.prompts), []).append(found)
+    if all(same(factors) for factors in by_prompts.values()):
+        every = [factor for factors in by_prompts.values() for factor in factors]
+        return Penalty(short(kind), "exact", every[0] if kind != "zero" and same(every) else None)
     limits = [factor_on(script, world, k, kind, exact=False) for world in in_proportion("real")]
     return Penalty(short(kind), "asymptotic" if all(f is not None for f in limits) else "biased", None)
+
+
+def same(factors: list[float | None]) -> bool:
+    """Whether there is a factor each time, and the same one."""
+    known = [factor for factor in factors if factor is not None]
+    return len(known) == len(factors) and all(math.isclose(known[0], factor, rel_tol=1e-9) for factor in known)
 
 
 def short(kind: str) -> str:
@@ -94,8 +106,11 @@ def factor_on(script: Script, environment: Environment, size: int, kind: str, *,
     """
     tables, prompts = environment.tables, len(environment.prompts)
 
+    # Beside a return divided by almost nothing, the KL part of the loss would be lost in rounding.
+    epsilon = max(script.number("normalization_epsilon", 0.0), 1e-3)
+
     def expected(beta: float) -> Tensor:
-        hp = script.with_numbers(kl_coefficient=beta, **BESIDE)
+        hp = script.with_numbers(kl_coefficient=beta, normalization_epsilon=epsilon, **BESIDE)
         if exact:
             return moments(script, environment, size, hp).mean * prompts
         return population(script, environment, size, hp)
@@ -145,6 +160,8 @@ def rescales_each_prompt(script: Script, size: int) -> bool:
 
     def beside(scale: float) -> float:
         world = level(((0, 0, 0, 0), (-2 * scale, scale, 3 * scale, 0)), uniform=True)
+        first, second = (prompt.values for prompt in world.prompts)
+        world = world.with_values((first, [scale * value for value in second]))
         hp = script.with_numbers(kl_coefficient=1.0, normalization_epsilon=0.0, **BESIDE)
         return float(population(script, world, size, hp)[0].norm())
 

@@ -57,6 +57,20 @@ def sharing_pays(prompt: int, group_size: int, response: int, hidden: int) -> bo
     return row * (6 * hidden + row) < group_size * alone * (6 * hidden + alone)
 
 
+def hidden_before(
+    backbone: PreTrainedModel, shared: bool, ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, mask_BGT: Tensor
+) -> Tensor:
+    """The hidden states from which the response tokens under the mask are predicted. [N, H]."""
+    (_, G, T), P, config = tokens_BGT.shape, ids_BP.shape[1], backbone.config.get_text_config()
+    windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+    fits = all(window >= P + T for window in windows if window)  # the mask of a shared row knows no window
+    rows = pack(ids_BP, mask_BP, tokens_BGT, shared and fits and sharing_pays(P, G, T, config.hidden_size))
+    hidden = backbone(
+        rows.ids, attention_mask=rows.attention, position_ids=rows.positions, use_cache=False
+    ).last_hidden_state
+    return hidden.flatten(0, 1)[rows.before[mask_BGT]]
+
+
 class Policy(nn.Module):
     """A language model that answers with log-probs; its logits exist for CHUNK tokens at a time."""
 
@@ -66,16 +80,12 @@ class Policy(nn.Module):
 
     def forward(self, ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, mask_BGT: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probs of the tokens at the sampling temperature and entropies in nats, both [B, G, T], 0 off the mask."""
-        (_, G, T), P, config = tokens_BGT.shape, ids_BP.shape[1], self.model.config.get_text_config()
-        windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
-        fits = all(window >= P + T for window in windows if window)  # the mask of a shared row knows no window
-        shared = self.shared and fits and sharing_pays(P, G, T, config.hidden_size)
-        rows = pack(ids_BP, mask_BP, tokens_BGT, shared)
-        hidden = self.model.base_model(
-            rows.ids, attention_mask=rows.attention, position_ids=rows.positions, use_cache=False
-        ).last_hidden_state
-        hidden, targets = hidden.flatten(0, 1)[rows.before[mask_BGT]], tokens_BGT[mask_BGT]
-        chunks = list(zip(hidden.split(CHUNK), targets.split(CHUNK), strict=True))
+        hidden = hidden_before(self.model.base_model, self.shared, ids_BP, mask_BP, tokens_BGT, mask_BGT)
+        return self.score_all(hidden, tokens_BGT, mask_BGT)
+
+    def score_all(self, hidden: Tensor, tokens_BGT: Tensor, mask_BGT: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probs and entropies of the tokens under the mask, from the hidden states before them [N, H]."""
+        chunks = list(zip(hidden.split(CHUNK), tokens_BGT[mask_BGT].split(CHUNK), strict=True))
         if torch.is_grad_enabled() and len(chunks) > 1:
             parts = [checkpoint(self.score, h, target, use_reentrant=False) for h, target in chunks]
         else:

@@ -11,6 +11,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -55,13 +56,19 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def config_without_dropout(name: str) -> PreTrainedConfig:
+    """The checkpoint's configuration, with every dropout at 0."""
+    config = AutoConfig.from_pretrained(name)
+    for key, value in config.to_dict().items():
+        if isinstance(value, float) and ("dropout" in key or key.endswith("pdrop")):
+            setattr(config, key, 0.0)
+    return config
+
+
 def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
     """The policy in float32 and the ids that end its responses; without dropout, whose noise is no ratio."""
     try:
-        config = AutoConfig.from_pretrained(name)
-        for key, value in config.to_dict().items():
-            if isinstance(value, float) and ("dropout" in key or key.endswith("pdrop")):
-                setattr(config, key, 0.0)
+        config = config_without_dropout(name)
         model = AutoModelForCausalLM.from_pretrained(name, config=config, dtype=torch.float32)
     except Exception as error:  # of transformers, safetensors or the disk
         reason = str(error).partition("\n")[0]
@@ -79,10 +86,13 @@ def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
     return model, eos_ids
 
 
-def memory_needed(model: PreTrainedModel, frozen: dict[str, torch.nn.Module]) -> str:
+def memory_needed(trained: dict[str, torch.nn.Module], frozen: dict[str, torch.nn.Module]) -> str:
     """What the weights, the gradients and Adam's moments of the run take, in words; activations come on top."""
-    trained = sum(p.numel() for p in model.parameters())
-    sizes = {"policy": 4 * trained, "its gradients": 4 * trained, "Adam's moments": 8 * trained}
+    sizes = {}
+    for name, module in trained.items():
+        count = sum(p.numel() for p in module.parameters())
+        sizes |= {name: 4 * count, f"gradients of the {name}": 4 * count, f"Adam's moments of the {name}": 8 * count}
+    million = sum(sizes[name] for name in trained) / 4e6
     sizes |= {name: sum(p.numel() * p.element_size() for p in module.parameters()) for name, module in frozen.items()}
     each = ", ".join(f"{name} {size / 1e9:.3g}" for name, size in sizes.items())
-    return f"{trained / 1e6:.1f} M parameters; memory before activations {sum(sizes.values()) / 1e9:.3g} GB ({each})"
+    return f"{million:.1f} M parameters; memory before activations {sum(sizes.values()) / 1e9:.3g} GB ({each})"
