@@ -141,13 +141,13 @@ BESIDE: dict[str, Any] = {
     "sampling": {"group_size": 4},
 }
 PLAIN: dict[str, Any] = {**BESIDE, "baseline": {"source": "none"}}
-TOKENS = {"quantity": "token_advantage", "aggregation": "token_mean"}
+OF_TOKENS = {"quantity": "token_advantage", "aggregation": "token_mean"}
 
 CONTEXTS: list[dict[str, Any]] = [
     BESIDE,
     {**PLAIN, "sampling": {"group_size": 4, "keep": "best"}},
-    {**BESIDE, "objective": TOKENS},
-    {**BESIDE, "objective": TOKENS, "reward": {"source": "reward_model"}},
+    {**BESIDE, "objective": OF_TOKENS},
+    {**BESIDE, "objective": OF_TOKENS, "reward": {"source": "reward_model"}},
     {
         **PLAIN,
         "reward": {"source": "process_reward"},

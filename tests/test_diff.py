@@ -133,9 +133,10 @@ def differs(a: Spec, b: Spec, part: str) -> bool:
 
 # -------- sections that mean the same are the same bytes --------
 
-# The functions that the page writes, and what some of them are made from; the others may be made from any answer. Any
+# The functions that the pages write, and what some of them are made from; the others may be made from any answer. Any
 # function that is not the page's is the same text in every script that has it, or that of a fragment of an answer.
-PAGE = re.findall(r"^(?:def|class) (\w+)", (ROOT / "templates" / "trainer.py.j2").read_text("utf-8"), re.MULTILINE)
+PAGES = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "templates").glob("*.j2"))]
+PAGE = [name for page in PAGES for name in re.findall(r"^(?:def|class) (\w+)", page, re.MULTILINE)]
 PAGE += ["select", "select_after"]  # whose names the plan says
 FED_BY = {
     "Rollouts": ("reward", "kl", "baseline", "normalization", "objective"),
