@@ -277,6 +277,11 @@ class Plan:
         return any({"state", "advantages"} <= set(parameters) for parameters in needs)
 
     @property
+    def carries_returns(self) -> bool:
+        """Whether statistics of the returns are carried to the next step."""
+        return any({"returns", "returns_BG"} & set(function.positional) for function in self.updates)
+
+    @property
     def normalizers_read_returns(self) -> bool:
         return any("returns" in self.functions[name][1].positional for name, _ in self.normalizers)
 
@@ -347,11 +352,21 @@ class Plan:
         return self.kl_in_reward or self.kl_in_loss
 
     @property
+    def measures_kl(self) -> bool:
+        """Whether the KL of the batch is in its advantages or in the statistics of the step."""
+        return self.kl_in_reward or self.kl_moves
+
+    @property
+    def needs_old_logprobs(self) -> bool:
+        """Whether anything looks at the log-probs under the policy that sampled, beside those of the update."""
+        return self.measures_kl or self.uses_ratio
+
+    @property
     def old_pass(self) -> str:
         """When the policy scores its samples before the update: always, when a batch is reused, or never.
 
         Always where the log-probs are needed besides: for KL in the reward, or to measure the KL; or the values are."""
-        always = self.kl_in_reward or self.kl_moves or self.shared_critic
+        always = self.measures_kl or self.shared_critic
         return "always" if always else "reused" if self.uses_ratio else ""
 
     @property

@@ -125,18 +125,18 @@ class Sampling(Block):
         own = spec.baseline.column(self.group_size) in ("1", "lengths") and not spec.baseline.one_number
         return self.rule == "mixed" and own and spec.objective.uses_return and spec.normalization.keeps_zero(spec)
 
-    def differences(self, spec: Spec, baseline: float | None = None) -> tuple[float, ...] | None:
+    def differences(self, spec: Spec, baseline: float | None = None, mean: float = 0.0) -> tuple[float, ...] | None:
         """d_j = a(j + 1, 1) - a(j, 0), j = 0..k-1, as in `Weight`, up to what is common to the batch.
 
         a(K, r) is what a response with the 0/1 reward r is worth in a group with K correct ones: its advantage where it
         is kept, and 0 else. `baseline` is one that does not depend on the group; None takes the spec's own, and the
-        result is None where that is not a matter of counts.
+        result is None where that is not a matter of counts. `mean` is taken from the advantages of all groups.
         """
         k, found = self.group_size, dict[tuple[int, int], float]()
         for correct in range(k + 1):
             kept = self.kept_counts(correct)
             seen = kept if self.of_kept else (correct, k - correct)
-            advantages = spec.advantages_on_counts(*seen, baseline)
+            advantages = spec.advantages_on_counts(*seen, baseline, mean)
             if advantages is None:
                 return None
             for reward, chosen, there in ((1, kept[0], correct), (0, kept[1], k - correct)):
@@ -145,14 +145,23 @@ class Sampling(Block):
         return tuple(found[j + 1, 1] - found[j, 0] for j in range(k))
 
     def weights(self, spec: Spec) -> list[Weight]:
-        """w(p) of what is kept: one, or those under a baseline of 0 and of 1 where it is a number in between."""
+        """w(p) of what is kept: one, or those at the ends of what a baseline can be that is a number in between.
+
+        A mean of the advantages, which a normalization takes away, is between -1 and 1; it is 0 where the advantages of
+        each group are around their own mean, and makes one number for all a mean of rewards.
+        """
+        baseline, normalization = spec.baseline, spec.normalization
         numbers: list[float | None] = [None]
-        one_number = spec.baseline.one_number or spec.baseline.leaves_as_is
-        if spec.normalization.centred and one_number:  # which together are a mean of rewards
+        means = [0.0]
+        if normalization.centred and baseline.same_for == "run":
             numbers = [0.0, 1.0]
-        elif spec.baseline.on_counts(1, 1, max(self.size, 2)) is None:
-            numbers = [0.0, 1.0] if spec.baseline.same_in_group else []
-        differences = [self.differences(spec, number) for number in numbers]
+        else:
+            if baseline.on_counts(1, 1, max(self.size, 2)) is None:
+                numbers = [0.0, 1.0] if baseline.same_in_group else []
+            around_own_mean = baseline.column(self.size) == "1" and not normalization.over_tokens
+            if normalization.centred and not around_own_mean:
+                means = [-1.0, 1.0]
+        differences = [self.differences(spec, number, mean) for number in numbers for mean in means]
         return [Weight((d,)) for d in differences if d is not None]
 
     def effects(self, spec: Spec) -> Iterator[Effect]:

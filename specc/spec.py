@@ -154,10 +154,13 @@ class Spec(Block):
                     + ("; or quantity: preference, with reward: preferences and baseline: pair" * (data == "rollouts")),
                 )
 
-    def advantages_on_counts(self, correct: int, wrong: int, baseline: float | None) -> tuple[float, float] | None:
+    def advantages_on_counts(
+        self, correct: int, wrong: int, baseline: float | None, mean: float
+    ) -> tuple[float, float] | None:
         """The advantages of a wrong and of a correct response in a group of so many, with 0/1 rewards; 0 for none.
 
-        `baseline` is a number that takes the baseline's place. None where they are not a matter of counts.
+        `baseline` is a number that takes the baseline's place, and `mean` one that is taken from every advantage. None
+        where they are not a matter of counts.
         """
         size, advantages = correct + wrong, [0.0, 0.0]
         for reward, there in enumerate((wrong, correct)):
@@ -165,7 +168,7 @@ class Spec(Block):
                 own = self.baseline.on_counts(reward, correct, size) if baseline is None else baseline
                 if own is None:
                     return None
-                advantages[reward] = self.objective.return_on_counts(reward) - own
+                advantages[reward] = self.objective.return_on_counts(reward) - own - mean
         gap = advantages[1] - advantages[0] if correct and wrong else 0.0
         divisor = self.normalization.divisor_on_counts(gap, correct, size)
         return None if divisor is None else (advantages[0] / divisor, advantages[1] / divisor)

@@ -1,16 +1,22 @@
 """Draws specs at random, and compiles, lints, imports and verifies each: `python tests/fuzz.py --minutes 5`.
 
 Rules and enumeration have to agree on every one, every law has to hold, and equal mathematics has to give equal
-gradients. What is found is printed, with how many specs a second were tried and what they covered.
+gradients. A script may have nothing that is not used, and a spec that is written to YAML and read back gives the same
+one; `specc explain` and `specc diff` have something to say of each. What is found is printed, with how many specs a
+second were tried and what they covered. `--answers baseline=critic` fixes answers, and `--having PATTERN` leaves out
+specs in whose JSON a pattern is not found.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import itertools
 import json
+import math
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,23 +33,39 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from identities import broken_identities
-from strategies import specs
+from strategies import as_sampled, specs
+from test_generated import keywords_of_calls, unused_in
 
+from specc import diff
 from specc.answers import QUESTIONS
 from specc.answers.base import leaves
+from specc.compiler import Compiled
 from specc.derive import derive
 from specc.finish import finish
+from specc.load import check
 from specc.plan import Plan
+from specc.problems import SpecError
 from specc.render import render
+from specc.report import explain
+from specc.source import Source, parse
 from specc.spec import Spec
 from specc.verify.laws import check_laws
 from specc.verify.penalty import judge_penalty
 from specc.verify.script import Script, load_script
 from specc.verify.verdict import KINDS, find_weight, judge
+from specc.weights import Weight
 
 ROOT = Path(__file__).resolve().parent.parent
 AT_ONCE = 25
 """specs that one run of ruff formats and lints together"""
+
+
+@dataclass(frozen=True)
+class Where:
+    """What specs are drawn."""
+
+    answers: tuple[tuple[str, str], ...] = ()
+    having: tuple[str, ...] = ()
 
 
 @dataclass
@@ -62,8 +84,8 @@ class Found:
         self.failures += other.failures
 
 
-def draw(number: int, count: int) -> list[Spec]:
-    """`count` examples of Hypothesis, without those that are drawn twice."""
+def draw(number: int, count: int, where: Where = Where()) -> list[Spec]:
+    """`count` examples of Hypothesis, without those that are drawn twice; of those only that are asked for."""
     drawn: dict[str, Spec] = {}
 
     @seed(number)
@@ -74,9 +96,10 @@ def draw(number: int, count: int) -> list[Spec]:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(spec=specs())
+    @given(spec=specs(dict(where.answers)))
     def collect(spec: Spec) -> None:
-        drawn.setdefault(key(spec), spec)
+        if all(re.search(pattern, key(spec)) for pattern in where.having):
+            drawn.setdefault(key(spec), spec)
 
     collect()
     return list(drawn.values())
@@ -119,20 +142,76 @@ def lint(scripts: list[str]) -> str:
         return done.stdout + done.stderr if done.returncode else ""
 
 
+def as_source(spec: Spec) -> Source:
+    """The spec as a person would write it, with what was drawn and no more; JSON is YAML."""
+    return parse(json.dumps(spec.model_dump(exclude_unset=True)), "drawn.yaml")
+
+
+def changes_when_read(spec: Spec) -> Iterator[str]:
+    """Where a spec that is written and read back is refused, or gives another script."""
+    try:
+        again = check(as_source(spec)).spec
+        if render(Plan(again), "drawn.yaml", "0" * 16) != render(Plan(spec), "drawn.yaml", "0" * 16):
+            yield "written to YAML and read back it gives another script"
+    except SpecError as error:
+        yield f"written to YAML it is refused: {error.problems[0].slug}"
+
+
+def not_given(module: ast.Module) -> list[str]:
+    """Fields of Rollouts that the estimator looks at, and that the training loop leaves at their default."""
+    (fields,) = (node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "Rollouts")
+    names = {ast.unparse(field.target) for field in fields.body if isinstance(field, ast.AnnAssign)}
+    return sorted(names - keywords_of_calls(module, "Rollouts"))
+
+
+def untold(drawn: list[Spec], texts: list[str]) -> Iterator[tuple[str, str]]:
+    """Where `specc explain` of a spec, or `specc diff` of one and the next, fails or says nothing."""
+    pairs = zip(drawn, texts, strict=True)
+    compiled = [Compiled(check(as_source(spec)), Plan(spec), text) for spec, text in pairs]
+    for each, after in itertools.pairwise([*compiled, *compiled[:1]]):
+        spec = each.loaded.spec
+        try:
+            said = [explain(each), diff.render(diff.Difference(each, after), full=True)]
+            json.dumps(diff.as_json(diff.Difference(each, after)))
+            same = key(spec) == key(after.loaded.spec)
+            if not all(said) or same != ("no field differs" in said[1]):
+                yield key(spec), f"diff says: {said[1][:200]}"
+        except Exception as error:
+            yield key(spec), f"{type(error).__name__} in explain or diff: {error}"
+
+
 def disagreements(spec: Spec, script: Script) -> Iterator[str]:
     """Where the rules of the answers and the enumeration differ."""
     derived, size = derive(spec), spec.sampling.group_size
     weight = find_weight(script, size, script.with_numbers(kl_coefficient=0.0)) if spec.online else None
+    script = as_sampled(script)
     for kind in KINDS:
         first = judge(script, kind, size, weight=weight)
         later = judge(script, kind, size, reused=True, weight=weight, coupled=not first.exact)
         for judged, name in ((first, kind), (later, f"off_policy_{kind}")):
             if (rule := getattr(derived, name)) != judged.verdict:
                 yield f"{name}: {rule} by rule, {judged.verdict} by enumeration"
+    if weight is not None and (wrong := other_weight(spec, weight)):
+        yield wrong
     rule_kl, found_kl = derived.penalty, judge_penalty(script, size)
     both = [each and (each.kind, each.weighting) for each in (rule_kl, found_kl)]
     if both[0] != both[1]:
         yield f"KL: {both[0]} by rule, {both[1]} by enumeration"
+
+
+def other_weight(spec: Spec, found: Weight) -> str:
+    """How w(p) by rule differs from that of the script, where the rules give one that holds in every batch.
+
+    Up to a factor where one of the rules leaves it to the past steps.
+    """
+    derived = derive(spec)
+    if derived.weight is None or derived.binary == "biased" or any(e.binary == "asymptotic" for e in derived.effects):
+        return ""
+    both = [[weight.at(p) for p in (0.1, 0.3, 0.7, 0.9)] for weight in (derived.weight, found)]
+    if any(effect.factor and effect.number is None for effect in derived.effects):
+        both = [[value / side[0] for value in side] for side in both]
+    same = all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(*both, strict=True))
+    return "" if same else f"w(p): {both[0]} by rule, {both[1]} by the script"
 
 
 def examine(spec: Spec, text: str) -> list[str]:
@@ -140,20 +219,26 @@ def examine(spec: Spec, text: str) -> list[str]:
     try:
         script = load_script(text, "drawn.py", Plan(spec))
         broken = [f"law {r.law.name}: {r.detail}" for r in check_laws(script, batches=2) if r.verdict == "broken"]
-        return [*broken, *disagreements(spec, script), *broken_identities(spec, script, most=2)]
+        dead = [f"not used: {name}" for name in unused_in(ast.parse(text))]
+        dead += [f"not given: {name}" for name in not_given(ast.parse(text)) if spec.online]
+        wrong = [*disagreements(spec, script), *broken_identities(spec, script, most=2), *changes_when_read(spec)]
+        return [*dead, *broken, *wrong]
     except Exception as error:
         return [f"{type(error).__name__}: {error}"]
 
 
-def run(number: int, count: int = AT_ONCE) -> Found:
+def run(number: int, count: int = AT_ONCE, where: Where = Where()) -> Found:
     """Some specs from start to end."""
     import torch
 
     torch.set_num_threads(1)
-    found, drawn = Found(), draw(number, count)
+    found, drawn = Found(), draw(number, count, where)
+    if not drawn:
+        return found
     texts = finish([render(Plan(spec), "drawn.yaml", "0" * 16) for spec in drawn])
     if said := lint(texts):
         found.failures.append((f"seed {number}", f"lint: {said}"))
+    found.failures += untold(drawn, texts)
     for spec, text in zip(drawn, texts, strict=True):
         found.tried.add(key(spec))
         found.pairs |= set(pairs(spec))
@@ -179,17 +264,23 @@ def main(arguments: Any = None) -> int:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--answers", nargs="*", default=[], metavar="QUESTION=ANSWER")
+    parser.add_argument("--having", nargs="*", default=[], metavar="PATTERN")
     given = parser.parse_args(arguments)
     found, start = Found(), time.monotonic()
     numbers = itertools.count(given.seed)
+    fixed = [(question, answer) for question, _, answer in (each.partition("=") for each in given.answers)]
+    asked = (AT_ONCE * (1 + 3 * bool(given.having)), Where(tuple(fixed), tuple(given.having)))
     with ProcessPoolExecutor(given.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        pending = {pool.submit(run, next(numbers)) for _ in range(2 * given.workers)}
+        pending = {pool.submit(run, next(numbers), *asked) for _ in range(2 * given.workers)}
         while pending:
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
             for each in done:
-                found.add(each.result())
+                found.add(result := each.result())
+                for spec, failure in result.failures:
+                    print(f"  {failure}\n    {spec}", flush=True)
                 if time.monotonic() - start < 60 * given.minutes:
-                    pending.add(pool.submit(run, next(numbers)))
+                    pending.add(pool.submit(run, next(numbers), *asked))
     seconds = time.monotonic() - start
     print(
         f"{len(found.tried)} different specs in {seconds / 60:.1f} minutes, {len(found.tried) / seconds:.1f} a second"
@@ -197,8 +288,6 @@ def main(arguments: Any = None) -> int:
     print(f"{len(found.pairs)} of {every_pair()} pairs of fragments; the rest contradict each other or were not drawn")
     print("verdicts:", ", ".join(f"{count} {name}" for name, count in found.verdicts.most_common()))
     print(f"{len(found.failures)} failures")
-    for spec, failure in found.failures[:20]:
-        print(f"  {failure}\n    {spec}")
     return int(bool(found.failures))
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from strategies import script_of
+from strategies import as_sampled, script_of
 from torch import Tensor
 
 from specc.load import findings_of
@@ -81,7 +81,7 @@ def identities(spec: Spec) -> Iterator[Identity]:
             constant = objective["aggregation"].startswith("seq_mean_token_sum")
             if kl["placement"] == "reward" and objective["quantity"] == "sequence_advantage" and plain:
                 yield Identity("k1 of the tokens adds up to k1 of the response", changed(data, kl={"unit": unit}))
-            elif kl["placement"] == "loss" and constant and not spec.sampling.mask_truncated:
+            elif kl["placement"] == "loss" and constant and not (spec.sampling.mask_truncated or spec.sampling.selects):
                 yield Identity(
                     "k1 in the loss has no expected gradient",
                     changed(
@@ -156,7 +156,7 @@ def broken_identities(spec: Spec, script: Script, most: int | None = None) -> It
         carried = script.has("update_state") and not each.of_loss
         if carried or any(not finding.warning for finding in findings_of(other)):
             continue
-        beside = script_of(other)
+        script, beside = as_sampled(script), as_sampled(script_of(other))
         k = spec.sampling.group_size
         for world in each.worlds:
             left = expected(script, world, k, each.numbers or {}, each.reused)

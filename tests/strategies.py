@@ -6,6 +6,7 @@ Nothing here names an answer, so a new one is drawn as soon as its class exists.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import count, product
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -85,9 +86,11 @@ def block(draw: st.DrawFn, cls: type[BaseModel]) -> dict[str, Any]:
 
 
 @st.composite
-def answers(draw: st.DrawFn, question: str, data: str) -> dict[str, Any]:
+def answers(draw: st.DrawFn, question: str, data: str, fixed: str | None = None) -> dict[str, Any]:
     """An answer to the question that goes with the kind of data."""
-    name = draw(st.sampled_from(sorted(name for name, a in answers_to(question).items() if data in a.works_on)))
+    name = fixed or draw(
+        st.sampled_from(sorted(name for name, a in answers_to(question).items() if data in a.works_on))
+    )
     cls = answers_to(question)[name]
     return {**draw(block(cls)), cls.discriminator: name}
 
@@ -97,10 +100,15 @@ KINDS_OF_DATA = ("rollouts",) * 7 + ("pairs",)
 
 
 @st.composite
-def specs(draw: st.DrawFn) -> Spec:
-    """A spec without errors: where one answer contradicts another, what the error points at is left out."""
-    kind = draw(st.sampled_from(KINDS_OF_DATA))
-    data: dict[str, Any] = {"name": "drawn", **{question: draw(answers(question, kind)) for question in QUESTIONS}}
+def specs(draw: st.DrawFn, fixed: dict[str, str] | None = None) -> Spec:
+    """A spec without errors: where one answer contradicts another, what the error points at is left out.
+
+    `fixed` are answers by question, and the rule of `keep`, that are not up to chance.
+    """
+    fixed = fixed or {}
+    kind = draw(st.sampled_from(KINDS_OF_DATA)) if not fixed else "rollouts"
+    chosen = {question: draw(answers(question, kind, fixed.get(question))) for question in QUESTIONS}
+    data: dict[str, Any] = {"name": "drawn", **chosen}
     data["sampling"] = {"group_size": draw(st.sampled_from(GROUP_SIZES)), "mask_truncated": draw(st.booleans())}
     data["sampling"]["minibatches"] = draw(st.integers(1, 2))
     for name in ("keep", "resample", "advantages_over"):
@@ -108,6 +116,9 @@ def specs(draw: st.DrawFn) -> Spec:
             data["sampling"][name] = draw(value_of(Sampling.model_fields[name].annotation, Sampling.model_fields[name]))
     data["sampling"] = {name: value for name, value in data["sampling"].items() if value is not None}
     assert set(data["sampling"]) <= set(Sampling.model_fields)
+    if "keep" in fixed:
+        keep = {"max_variance": draw(st.integers(2, 3))} if fixed["keep"] == "max_variance" else fixed["keep"]
+        data["sampling"] |= {"keep": keep, "group_size": draw(st.sampled_from([g for g in GROUP_SIZES if g > 1]))}
     spec = Spec.model_validate(data)
     while errors := [finding for finding in findings_of(spec) if not finding.warning]:
         mended = without(data, errors[0].loc)
@@ -231,6 +242,11 @@ def every_spec(answer: type[Answer]) -> list[Spec]:
 
 
 numbers = count()
+
+
+def as_sampled(script: Script) -> Script:
+    """The script, to be enumerated on sequences of responses where their order decides which of equals are kept."""
+    return replace(script, exchangeable=script.on_pairs or not script.breaks_ties)
 
 
 def script_of(spec: Spec) -> Script:

@@ -226,8 +226,8 @@ def locals_unread(name: str, function: ast.FunctionDef | ast.Lambda) -> list[str
 
 
 def keywords_of_calls(module: ast.Module, called: str) -> set[str]:
-    calls = [node for node in ast.walk(module) if isinstance(node, ast.Call) and ast.unparse(node.func) == called]
-    return {keyword.arg or "" for call in calls for keyword in call.keywords}
+    calls = [node for node in ast.walk(module) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    return {keyword.arg or "" for call in calls if ast.unparse(call.func) == called for keyword in call.keywords}
 
 
 def unused_in(module: ast.Module) -> list[str]:

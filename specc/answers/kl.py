@@ -170,11 +170,11 @@ class RewardKL(PenaltyKL):
 
     def penalty(self, spec: Spec) -> Penalty | None:
         """k1 as a reward is exactly -beta grad KL(pi || ref), and goes through all that the reward goes through."""
+        if spec.sampling.selects:
+            return Penalty(self.question, "other", "", OF_KEPT)
         if spec.normalization.rescales_prompts:
             why = "the division by each prompt's own statistic rescales the coefficient for every prompt"
             return Penalty(self.question, "rescaled", "", why)
-        if spec.sampling.selects:
-            return Penalty(self.question, "other", "", OF_KEPT)
         if self.estimator != "k1":
             why = f"{self.estimator} as a reward is not the KL penalty: only k1 has the gradient of KL(pi || ref) there"
             return Penalty(self.question, "other", "", why)

@@ -242,11 +242,20 @@ class Context:
 
 @cache
 def past_state(script: Script) -> dict[str, Tensor]:
-    """What `update_state` makes of two batches of a fixed environment, in which the outcomes take turns."""
+    """What `update_state` makes of two batches of a fixed environment, in which the outcomes take turns.
+
+    The KL counts for nothing there, so that a mean of past returns is one of rewards.
+    """
     if not script.has("update_state"):
         return {}
+    without = script.with_numbers(kl_coefficient=0.0)
+    carried = {name: value for name, value in two_steps(script, script.hp, {}).items() if name in without.state}
+    return two_steps(script, without, without.state) | carried
+
+
+def two_steps(script: Script, hp: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The state after two batches, from the one before."""
     tables, module = PAST.tables, script.module
-    state: dict[str, Tensor] = {}
     outcomes = tables.rewards.shape[1]
     for step in range(2):
         index = (torch.arange(max(2, int(script.number("group_size", 2)))) + step) % outcomes
@@ -263,7 +272,7 @@ def past_state(script: Script) -> dict[str, Tensor]:
                 greedy_rewards_B=tables.rewards[:, 0],
                 state=state,
             )
-            state = {k: v.detach() for k, v in module.update_state(rollouts, script.hp).items()}
+            state = {k: v.detach() for k, v in module.update_state(rollouts, hp).items()}
     return state
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -60,12 +61,12 @@ def judge_penalty(script: Script, size: int) -> Penalty | None:
     if not script.has_kl:
         return None
     k, _ = sizes_of(script, size)
-    if rescales_each_prompt(script, k):
-        return Penalty("rescaled", "", None)
     selects = script.has("select") or script.has("select_after")
+    if not selects and rescales_each_prompt(script, k):
+        return Penalty("rescaled", "", None)
     world = level(TIES) if selects else level()
-    world = world if script.exchangeable else world.only(0)  # sequences in place of multisets are too many for two
-    kind = kind_on(script, world, k, exact=True) or kind_on(script, world, k, exact=False)
+    small = k if script.exchangeable else min(k, 3)  # sequences in place of multisets are many
+    kind = kind_on(script, world, small, exact=True) or kind_on(script, world, small, exact=False)
     if kind is None:
         return Penalty("other", "", None)
     by_prompts: dict[int, list[float | None]] = {}  # a factor may depend on the number of prompts
@@ -104,18 +105,8 @@ def factor_on(script: Script, environment: Environment, size: int, kind: str, *,
     Exactly, the reward part is E[g] at beta = 0. As the batch grows, a divisor of the whole batch may depend on beta,
     so E[g] may be any multiple of (gradient - beta b reference).
     """
-    tables, prompts = environment.tables, len(environment.prompts)
-
-    # Beside a return divided by almost nothing, the KL part of the loss would be lost in rounding.
-    epsilon = max(script.number("normalization_epsilon", 0.0), 1e-3)
-
-    def expected(beta: float) -> Tensor:
-        hp = script.with_numbers(kl_coefficient=beta, normalization_epsilon=epsilon, **BESIDE)
-        if exact:
-            return moments(script, environment, size, hp).mean * prompts
-        return population(script, environment, size, hp)
-
-    plain, once = expected(0.0), expected(1.0)
+    tables = environment.tables
+    plain, once = (expected(script, environment, size, beta, exact) for beta in (0.0, 1.0))
     part = once - plain
     scale = float(once.norm() + plain.norm())
     if not math.isfinite(scale):
@@ -123,13 +114,26 @@ def factor_on(script: Script, environment: Environment, size: int, kind: str, *,
     if kind == "zero":
         return 0.0 if float(part.norm()) <= SAME * scale else None
     reference = references(tables)[kind].flatten()
-    if float((expected(2.0) - once - part).norm()) <= SAME * 10 * scale:  # linear in beta
+    if (
+        float((expected(script, environment, size, 2.0, exact) - once - part).norm()) <= SAME * 10 * scale
+    ):  # linear in beta
         return fitted(part.flatten()[:, None], -reference[:, None], scale)
     if exact:
         return None
     turned = torch.sign((plain * tables.gradient).sum())  # a negative mean as divisor turns both parts round
     columns = torch.stack([plain.flatten(), -reference * turned], dim=1)
     return fitted(once.flatten()[:, None], columns, scale)
+
+
+@lru_cache(maxsize=8)
+def expected(script: Script, environment: Environment, size: int, beta: float, exact: bool) -> Tensor:
+    """E[g] at a coefficient of the KL, times the prompts of the batch; or its limit as the batch grows. [B, P]."""
+    # Beside a return divided by almost nothing, the KL part of the loss would be lost in rounding.
+    epsilon = max(script.number("normalization_epsilon", 0.0), 1e-3)
+    hp = script.with_numbers(kl_coefficient=beta, normalization_epsilon=epsilon, **BESIDE)
+    if exact:
+        return moments(script, environment, size, hp).mean * len(environment.prompts)
+    return population(script, environment, size, hp)
 
 
 def fitted(values: Tensor, columns: Tensor, scale: float) -> float | None:

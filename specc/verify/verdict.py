@@ -417,6 +417,8 @@ def weaker(verdict: str, weight: Weight, slope: Callable[[float], float] | None)
     """The verdict for 0/1 rewards, in the light of w(p) at the spec's own group size."""
     if weight.size == 1 or verdict in ("asymptotic", "biased"):  # whose divisor is not that of a prompt alone
         return verdict
+    if not any(map(any, weight.differences)):  # alone, one response that is kept is its own baseline
+        return verdict
     if not weight.positive:
         return "biased"
     same = weight.constant if slope is None else weight.constant_over(slope)
