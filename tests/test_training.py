@@ -29,7 +29,14 @@ from specc.demo.files.sorting_verifier import score
 from specc.demo.measure import accuracy
 from specc.demo.records import read_records
 
-SMALL = {"steps": 3, "prompts_per_step": 8, "group_size": 4, "max_new_tokens": 8, "learning_rate": 1e-3, "warmup_steps": 0}
+SMALL = {
+    "steps": 3,
+    "prompts_per_step": 8,
+    "group_size": 4,
+    "max_new_tokens": 8,
+    "learning_rate": 1e-3,
+    "warmup_steps": 0,
+}
 
 TIMINGS = {"tokens_per_second", "peak_memory_gb"}
 EVERY_STEP = TIMINGS | {
