@@ -171,7 +171,7 @@ def weight_of(spec: Spec) -> Weight | None:
     """w(p) at the spec's own group size, where it depends on counts alone."""
     if not spec.online:
         return None
-    differences = spec.sampling.differences(spec) if spec.sampling.selects else spec.normalization.on_counts(spec)
+    differences = spec.sampling.own_differences(spec) if spec.sampling.selects else spec.normalization.on_counts(spec)
     scaling = list(spec.objective.effects(spec))
     if not spec.normalization.rescales_prompts:
         scaling += spec.normalization.effects(spec)

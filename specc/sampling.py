@@ -147,8 +147,8 @@ class Sampling(Block):
     def weights(self, spec: Spec) -> list[Weight]:
         """w(p) of what is kept: one, or those at the ends of what a baseline can be that is a number in between.
 
-        A mean of the advantages, which a normalization takes away, is between -1 and 1; it is 0 where the advantages of
-        each group are around their own mean, and makes one number for all a mean of rewards.
+        A mean of the advantages, which a normalization takes away, is between the least and the largest of them; it is
+        0 where those of each group are around their own mean, and with one number for all it is a mean of rewards.
         """
         baseline, normalization = spec.baseline, spec.normalization
         numbers: list[float | None] = [None]
@@ -160,9 +160,23 @@ class Sampling(Block):
                 numbers = [0.0, 1.0] if baseline.same_in_group else []
             around_own_mean = baseline.column(self.size) == "1" and not normalization.over_tokens
             if normalization.centred and not around_own_mean:
-                means = [-1.0, 1.0]
+                means = self.ends_of_advantages(spec, numbers)
         differences = [self.differences(spec, number, mean) for number in numbers for mean in means]
         return [Weight((d,)) for d in differences if d is not None]
+
+    def ends_of_advantages(self, spec: Spec, numbers: list[float | None]) -> list[float]:
+        """The least and the largest advantage of a response with a 0/1 reward, under any of these baselines."""
+        found = [0.0]
+        for number in numbers:
+            for correct in range(self.group_size + 1):
+                seen = self.kept_counts(correct) if self.of_kept else (correct, self.group_size - correct)
+                found += spec.advantages_on_counts(*seen, number, 0.0) or ()
+        return [min(found), max(found)]
+
+    def own_differences(self, spec: Spec) -> tuple[float, ...] | None:
+        """The d_j of what is kept, where they are those of the spec's own group and of no number of the batch."""
+        found = self.weights(spec)
+        return found[0].differences[0] if len(found) == 1 else None
 
     def effects(self, spec: Spec) -> Iterator[Effect]:
         """What it does to E[g]; of what is kept, together with the baseline and a divisor of each prompt's own."""

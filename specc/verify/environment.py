@@ -284,11 +284,18 @@ def extreme(kind: str) -> Environment:
     return world(Tree(2, 8), (policy, rewards[kind], reference, tuple((1, 1 + t) for t in range(8))))
 
 
-def pairs_in_proportion(kind: str) -> Environment:
-    """One prompt with responses of up to 6 tokens, of which pairs are in proportion."""
+def pairs_in_proportion(kind: str) -> list[Environment]:
+    """Prompts with responses of up to 6 tokens, of which pairs are in proportion: one of them, and then one that fails
+    once in 64 times beside one whose long responses are better, so that the mean of tokens is above that of responses.
+    """
     rewards = {"binary": (0, 1, 0, 1, 1, 0, 1), "real": (3, -2, 1, 0, -4, 2, 1)}[kind]
+    beside: dict[str, tuple[tuple[float, ...], ...]] = {
+        "binary": ((1, 1, 1, 1, 1, 1, 0), (0, 1, 1, 1, 1, 1, 1)),
+        "real": ((1, 1, 2, 1, 1, 1, -1), (-1, 1, 0, 1, 2, 1, 1)),
+    }
     even: Table = ((1, 1),) * 6
-    return world(Tree(2, 6), (even, rewards, ((1, 2), (2, 1)) * 3, even))
+    reference: Table = ((1, 2), (2, 1)) * 3
+    return [world(Tree(2, 6), *((even, r, reference, even) for r in each)) for each in ((rewards,), beside[kind])]
 
 
 def in_proportion(kind: str) -> list[Environment]:
@@ -339,8 +346,9 @@ def coin(*chances: tuple[int, int]) -> Environment:
     return world(COIN, *((((wrong, right),), (0.0, 1.0), even, even) for right, wrong in chances))
 
 
-PAST = world(SHORT, (((1, 1), (1, 1)), (0, 1, 0.25), ((1, 2), (1, 1)), ((1, 1), (1, 1))))
-"""The environment of the past steps, for scripts that carry statistics over."""
+PAST = world(SHORT, (((1, 1), (1, 1)), (0.25, 1, 1), ((1, 2), (1, 1)), ((1, 1), (1, 1))))
+"""The environment of the past steps, for scripts that carry statistics over. Rewards are high, and long responses get
+more: what is selected is then pushed down where a mean of the past can do it."""
 
 
 def counts(table: Sequence[Sequence[int]], shape: Tree) -> list[int]:

@@ -353,7 +353,7 @@ def judge_at(
         if reused and not coupled:
             return []
         found = [compare_limit(script, world, k, hp, reused) for world in in_proportion(kind)]
-        pairs = [pairs_in_proportion(kind), *([far(kind)] if reused else [])]
+        pairs = [*pairs_in_proportion(kind), *([far(kind)] if reused else [])]
         return found + [compare_limit(script, world, min(k, 2), hp, reused) for world in pairs]
 
     verdict, exactly = classify(exact, limit)
