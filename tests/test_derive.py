@@ -381,3 +381,37 @@ def test_every_spec_has_a_verdict_and_its_text_is_stable(spec: Spec) -> None:
     script = render(Plan(spec), "drawn.yaml", "0" * 16)
     assert all(line == line.rstrip() and len(line) <= 120 for line in script.split('"""')[1].splitlines())
     assert found.binary == "unbiased" or found.reasons
+
+
+# --- selections and the mean of advantages ---
+
+
+@pytest.mark.parametrize(
+    ("keep", "baseline", "normalization", "over", "verdict"),
+    [
+        # best of k: d_0 = k(1 - c) + c, d_j = k(1 - c)/(j + 1), c being the baseline and the mean. A mean of rewards is
+        # below 1; with a greedy reward of 1 and a mean above 0, c is above it.
+        ("best", "none", CENTRED, "kept", "reweighted"),
+        ("best", "greedy", "none", "kept", "reweighted"),
+        ("best", "greedy", CENTRED, "kept", "biased"),
+        # under the group's own mean the mean of the responses is 0, and that of their tokens is not: d_(k-1) = -mean
+        ("best", "group_mean", CENTRED, "all", "reweighted"),
+        ("best", "group_mean", {**CENTRED, "unit": "token"}, "all", "biased"),
+        # mixed, k = 4: d_0 = 3/4 - mean, d_3 = 3/4 + mean, and the mean of such advantages is within 3/4
+        ("mixed", "group_mean", {**CENTRED, "unit": "token"}, "kept", "reweighted"),
+    ],
+)
+def test_a_selection_under_a_mean_of_the_batch(
+    keep: str, baseline: str, normalization: Any, over: str, verdict: str
+) -> None:
+    found = derived(baseline, normalization, sampling={"keep": keep, "advantages_over": over})
+    assert (found.binary, found.real) == (verdict, "biased")
+    if "unit" in normalization or baseline == "greedy":
+        assert found.weight is None  # which depends on more than p
+
+
+def test_the_kl_of_what_is_kept_is_none_of_the_policy() -> None:
+    """Also where each prompt's own statistic divides it."""
+    kl = {"placement": "reward", "estimator": "k1"}
+    for normalization in ("none", GROUP_STD, {"scope": "batch"}):
+        assert penalty("none", normalization, kl=kl, sampling={"keep": "positive"}) == ("other", "")

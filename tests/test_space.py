@@ -5,12 +5,19 @@
 
 from __future__ import annotations
 
+import ast
+from typing import Any
+
 import pytest
-from fuzz import choices, draw, every_pair, examine, lint, pairs, run
+from fuzz import choices, disagreements, draw, every_pair, examine, lint, not_given, pairs, run
 from identities import Identity, broken_identities, changed, identities
 from strategies import script_of
+from test_generated import unused_in
 
 from specc.answers import QUESTIONS
+from specc.finish import finish
+from specc.plan import Plan
+from specc.render import render
 from specc.spec import Spec
 
 PLAIN = {
@@ -49,9 +56,6 @@ def test_lint_objects() -> None:
 
 def test_a_broken_script_is_found() -> None:
     """Own sample left in twice: the rules say (k - 1)/k, and enumeration another number of the same kind."""
-    from specc.plan import Plan
-    from specc.render import render
-
     spec = Spec.model_validate(changed(PLAIN, baseline={"source": "leave_one_out"}))
     text = render(Plan(spec), "plain.yaml", "0" * 16)
     assert examine(spec, text) == []
@@ -71,3 +75,62 @@ def test_identities_tell_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Identity("wrong", changed(PLAIN, baseline={"source": "leave_one_out"}))
     monkeypatch.setattr(module, "identities", lambda spec: iter([wrong]))
     assert [text.split(":")[0] for text in broken_identities(spec, script)] == ["wrong"]
+
+
+# -------- what was found --------
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        # the order of a group decides which of equal rewards are kept, so sequences are counted
+        {"baseline": {"source": "greedy"}, "sampling": {"keep": {"max_variance": 2}}},
+        # alone, the one response that is kept is its own baseline; beside others it is not
+        {"baseline": {"source": "batch_mean"}, "sampling": {"keep": "best"}},
+        # a mean of tokens, which long responses have more of, is above the mean of responses
+        {
+            "normalization": {"scope": "batch", "divide_by": "none", "subtract_mean": True, "unit": "token"},
+            "sampling": {"keep": "best", "advantages_over": "all"},
+        },
+        # statistics of past steps, and a KL of which nothing is in them
+        {
+            "kl": {"placement": "reward", "coefficient": {"adaptive": {"initial": 5.0, "target": 1.0, "horizon": 9.0}}},
+            "baseline": {"source": "none"},
+            "normalization": {"scope": "running", "divide_by": "none", "subtract_mean": True},
+            "sampling": {"keep": "best"},
+        },
+        # each prompt's own divisor, of responses of which one prompt may have none
+        {
+            "kl": {"placement": "reward", "coefficient": 1.0},
+            "baseline": {"source": "none"},
+            "normalization": {"scope": "group"},
+            "sampling": {"keep": "positive"},
+        },
+    ],
+)
+def test_what_disagreed(parts: dict[str, Any]) -> None:
+    spec = Spec.model_validate(changed(PLAIN, objective={"aggregation": "seq_mean_token_sum"}, **parts))
+    assert list(disagreements(spec, script_of(spec))) == []
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"kl": {"placement": "loss", "coefficient": {"adaptive": {"initial": 0.1, "target": 1.0, "horizon": 9.0}}}},
+        {
+            "baseline": {"source": "critic", "backbone": "shared"},
+            "objective": {"quantity": "token_advantage"},
+        },
+        {
+            "baseline": {"source": "critic"},
+            "normalization": {"scope": "running", "std_of": "returns", "subtract_mean": True},
+            "objective": {"quantity": "token_advantage"},
+        },
+    ],
+)
+def test_the_loop_gives_what_the_estimator_reads(parts: dict[str, Any]) -> None:
+    spec = Spec.model_validate(changed(PLAIN, **parts))
+    script = ast.parse(finish([render(Plan(spec), "drawn.yaml", "0" * 16)])[0])
+    assert not_given(script) == unused_in(script) == []
+    short = ast.parse("class Rollouts:\n    a: int\n    b: int = 0\n\nRollouts(a=1)")
+    assert not_given(short) == ["b"]
