@@ -1,8 +1,8 @@
 """Draws specs at random, and compiles, lints, imports and verifies each: `python tests/fuzz.py --minutes 5`.
 
 Rules and enumeration have to agree on every one, every law has to hold, and equal mathematics has to give equal
-gradients. A script may have nothing that is not used, and a spec that is written to YAML and read back gives the same
-one; `specc explain` and `specc diff` have something to say of each. What is found is printed, with how many specs a
+gradients. A script may have nothing that is not used, and is that of the spec as it is written to YAML and read back;
+`specc explain` and `specc diff` have something to say of each. What is found is printed, with how many specs a
 second were tried and what they covered. `--answers baseline=critic` fixes answers, and `--having PATTERN` leaves out
 specs in whose JSON a pattern is not found.
 """
@@ -44,7 +44,6 @@ from specc.derive import derive
 from specc.finish import finish
 from specc.load import check
 from specc.plan import Plan
-from specc.problems import SpecError
 from specc.render import render
 from specc.report import explain
 from specc.source import Source, parse
@@ -147,16 +146,6 @@ def as_source(spec: Spec) -> Source:
     return parse(json.dumps(spec.model_dump(exclude_unset=True)), "drawn.yaml")
 
 
-def changes_when_read(spec: Spec) -> Iterator[str]:
-    """Where a spec that is written and read back is refused, or gives another script."""
-    try:
-        again = check(as_source(spec)).spec
-        if render(Plan(again), "drawn.yaml", "0" * 16) != render(Plan(spec), "drawn.yaml", "0" * 16):
-            yield "written to YAML and read back it gives another script"
-    except SpecError as error:
-        yield f"written to YAML it is refused: {error.problems[0].slug}"
-
-
 def not_given(module: ast.Module) -> list[str]:
     """Fields of Rollouts that the estimator looks at, and that the training loop leaves at their default."""
     (fields,) = (node for node in module.body if isinstance(node, ast.ClassDef) and node.name == "Rollouts")
@@ -164,10 +153,8 @@ def not_given(module: ast.Module) -> list[str]:
     return sorted(names - keywords_of_calls(module, "Rollouts"))
 
 
-def untold(drawn: list[Spec], texts: list[str]) -> Iterator[tuple[str, str]]:
+def untold(compiled: list[Compiled]) -> Iterator[tuple[str, str]]:
     """Where `specc explain` of a spec, or `specc diff` of one and the next, fails or says nothing."""
-    pairs = zip(drawn, texts, strict=True)
-    compiled = [Compiled(check(as_source(spec)), Plan(spec), text) for spec, text in pairs]
     for each, after in itertools.pairwise([*compiled, *compiled[:1]]):
         spec = each.loaded.spec
         try:
@@ -221,7 +208,7 @@ def examine(spec: Spec, text: str) -> list[str]:
         broken = [f"law {r.law.name}: {r.detail}" for r in check_laws(script, batches=2) if r.verdict == "broken"]
         dead = [f"not used: {name}" for name in unused_in(ast.parse(text))]
         dead += [f"not given: {name}" for name in not_given(ast.parse(text)) if spec.online]
-        wrong = [*disagreements(spec, script), *broken_identities(spec, script, most=2), *changes_when_read(spec)]
+        wrong = [*disagreements(spec, script), *broken_identities(spec, script, most=2)]
         return [*dead, *broken, *wrong]
     except Exception as error:
         return [f"{type(error).__name__}: {error}"]
@@ -235,10 +222,14 @@ def run(number: int, count: int = AT_ONCE, where: Where = Where()) -> Found:
     found, drawn = Found(), draw(number, count, where)
     if not drawn:
         return found
-    texts = finish([render(Plan(spec), "drawn.yaml", "0" * 16) for spec in drawn])
+    read = [check(as_source(spec)) for spec in drawn]
+    plans = [Plan(each.spec) for each in read]
+    texts = finish([render(plan, "drawn.yaml", "0" * 16) for plan in plans])
+    changed = [key(spec) for spec, each in zip(drawn, read, strict=True) if key(spec) != key(each.spec)]
+    found.failures += [(spec, "written to YAML and read back it is another one") for spec in changed]
     if said := lint(texts):
         found.failures.append((f"seed {number}", f"lint: {said}"))
-    found.failures += untold(drawn, texts)
+    found.failures += untold([Compiled(*parts) for parts in zip(read, plans, texts, strict=True)])
     for spec, text in zip(drawn, texts, strict=True):
         found.tried.add(key(spec))
         found.pairs |= set(pairs(spec))

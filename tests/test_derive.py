@@ -338,6 +338,11 @@ SHIPPED = {
     "simpo": "biased",
     "vapo": "biased",
     "vcppo": "biased",
+    "dapo": "reweighted",
+    "pods": "biased",
+    "raft": "biased",
+    "raftpp": "asymptotic",
+    "reinforce_rej": "reweighted",
 }
 
 

@@ -12,7 +12,7 @@ import sys
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
@@ -226,8 +226,16 @@ def locals_unread(name: str, function: ast.FunctionDef | ast.Lambda) -> list[str
 
 
 def keywords_of_calls(module: ast.Module, called: str) -> set[str]:
-    calls = [node for node in ast.walk(module) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    return {keyword.arg or "" for call in calls if ast.unparse(call.func) == called for keyword in call.keywords}
+    return {keyword.arg or "" for call in calls_by_name(module)[called] for keyword in call.keywords}
+
+
+@lru_cache(maxsize=1)
+def calls_by_name(module: ast.Module) -> dict[str, list[ast.Call]]:
+    found = defaultdict(list)
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            found[node.func.id].append(node)
+    return found
 
 
 def unused_in(module: ast.Module) -> list[str]:
