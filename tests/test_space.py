@@ -92,6 +92,12 @@ def test_identities_tell_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
             "normalization": {"scope": "batch", "divide_by": "none", "subtract_mean": True, "unit": "token"},
             "sampling": {"keep": "best", "advantages_over": "all"},
         },
+        # no batch of few prompts turns round what a large one does: the mean may be above all that the rewards allow
+        {
+            "baseline": {"source": "greedy"},
+            "normalization": {"scope": "batch", "subtract_mean": True, "epsilon": 1.0},
+            "sampling": {"keep": "best", "advantages_over": "all"},
+        },
         # statistics of past steps, and a KL of which nothing is in them
         {
             "kl": {"placement": "reward", "coefficient": {"adaptive": {"initial": 5.0, "target": 1.0, "horizon": 9.0}}},

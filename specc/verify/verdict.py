@@ -172,11 +172,11 @@ def classify(exact: Sequence[Compared], limit: Callable[[], Sequence[Compared]])
     limits = limit()
     if limits and all(each.common for each in limits):
         return "asymptotic", False
+    if not all(each.parallel for each in limits):  # which are of more prompts than the exact ones
+        return "biased", True
     if all(each.parallel for each in exact):
         return "reweighted", True
-    if limits and all(each.parallel for each in limits):
-        return "reweighted", False
-    return "biased", True
+    return ("reweighted", False) if limits else ("biased", True)
 
 
 def allowed(verdict: str, script: Script, environment: Environment, size: int, hp: Any) -> bool:
