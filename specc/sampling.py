@@ -154,15 +154,20 @@ class Sampling(Block):
         numbers: list[float | None] = [None]
         means = [0.0]
         if normalization.centred and baseline.same_for == "run":
-            numbers = [0.0, 1.0]
+            numbers = self.ends_of_a_mean(of_batch=not normalization.reads_past)
         else:
             if baseline.on_counts(1, 1, max(self.size, 2)) is None:
-                numbers = [0.0, 1.0] if baseline.same_in_group else []
+                of_rewards = baseline.one_number and self.ends_of_a_mean(of_batch=baseline.reads_returns)
+                numbers = of_rewards or [0.0, 1.0] if baseline.same_in_group else []
             around_own_mean = baseline.column(self.size) == "1" and not normalization.over_tokens
             if normalization.centred and not around_own_mean:
                 means = self.ends_of_advantages(spec, numbers)
         differences = [self.differences(spec, number, mean) for number in numbers for mean in means]
         return [Weight((d,)) for d in differences if d is not None]
+
+    def ends_of_a_mean(self, of_batch: bool) -> list[float | None]:
+        """What a mean of 0/1 rewards can be, near its ends, which it has only where all rewards are the same."""
+        return [1.0] if of_batch and self.of_kept and self.rule == "positive" else [1e-3, 1 - 1e-3]
 
     def ends_of_advantages(self, spec: Spec, numbers: list[float | None]) -> list[float]:
         """The least and the largest advantage of a response with a 0/1 reward, under any of these baselines."""
@@ -172,6 +177,10 @@ class Sampling(Block):
                 seen = self.kept_counts(correct) if self.of_kept else (correct, self.group_size - correct)
                 found += spec.advantages_on_counts(*seen, number, 0.0) or ()
         return [min(found), max(found)]
+
+    def shares_number(self, spec: Spec) -> bool:
+        """Whether what its weights depend on, beside p, is the same for all prompts of a batch."""
+        return spec.baseline.one_number or spec.baseline.same_for == "run"
 
     def own_differences(self, spec: Spec) -> tuple[float, ...] | None:
         """The d_j of what is kept, where they are those of the spec's own group and of no number of the batch."""
@@ -192,9 +201,9 @@ class Sampling(Block):
         found, number = self.weights(spec), None
         if not found or not all(weight.positive for weight in found):
             verdict, how = "biased", "bends the gradient, or turns it round"
-        elif len(found) == 1 and found[0].constant:
+        elif all(weight.constant for weight in found) and (len(found) == 1 or self.shares_number(spec)):
             verdict, how = "asymptotic", "weights all prompts alike as the batch grows, for 0/1 rewards"
-            if not self.counts_vary:
+            if len(found) == 1 and not self.counts_vary:
                 verdict, how, number = "proportional", "weights all prompts alike, for 0/1 rewards", found[0].at(0.5)
         else:
             verdict, how = "reweighted", "weights prompts by their success rates, for 0/1 rewards"

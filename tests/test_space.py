@@ -98,6 +98,16 @@ def test_identities_tell_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
             "normalization": {"scope": "batch", "subtract_mean": True, "epsilon": 1.0},
             "sampling": {"keep": "best", "advantages_over": "all"},
         },
+        # a mean of rewards is 1 only where all of them are
+        {"baseline": {"source": "batch_mean"}, "sampling": {"keep": "positive", "advantages_over": "all"}},
+        {"baseline": {"source": "batch_mean"}, "sampling": {"keep": "positive"}},
+        {"baseline": {"source": "moving_average"}, "sampling": {"keep": "positive"}},
+        # the mean of past advantages may have been of either sign
+        {
+            "baseline": {"source": "length_weighted"},
+            "normalization": {"scope": "running", "subtract_mean": True},
+            "sampling": {"keep": "positive", "group_size": 2},
+        },
         # statistics of past steps, and a KL of which nothing is in them
         {
             "kl": {"placement": "reward", "coefficient": {"adaptive": {"initial": 5.0, "target": 1.0, "horizon": 9.0}}},

@@ -30,6 +30,8 @@ class Normalization(Answer):
     per_prompt: ClassVar[bool] = False
     leaves_as_is: ClassVar[bool] = False
     """whether the advantage stays what it is"""
+    reads_past: ClassVar[bool] = False
+    """whether its statistics are of past steps"""
 
     @property
     def divides(self) -> bool:
@@ -328,6 +330,7 @@ class Running(Statistic):
 
     where: ClassVar[str] = "the past steps"
     one_number_over: ClassVar[tuple[str, ...]] = ("run",)
+    reads_past: ClassVar[bool] = True
 
     scope: Literal["running"] = "running"
     divide_by: Literal["std", "none"] = "std"

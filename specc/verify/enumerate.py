@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specc.verify.environment import PAST, Environment, Tables, counts
+from specc.verify.environment import PASTS, Environment, Tables, counts
 from specc.verify.script import Script, rollouts_of
 
 AT_ONCE = 1 << 21
@@ -255,7 +255,7 @@ def past_state(script: Script) -> dict[str, Tensor]:
 
 def two_steps(script: Script, hp: Any, state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The state after two batches, from the one before."""
-    tables, module = PAST.tables, script.module
+    tables, module = PASTS[script.past].tables, script.module
     outcomes = tables.rewards.shape[1]
     for step in range(2):
         index = (torch.arange(max(2, int(script.number("group_size", 2)))) + step) % outcomes

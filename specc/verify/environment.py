@@ -346,9 +346,12 @@ def coin(*chances: tuple[int, int]) -> Environment:
     return world(COIN, *((((wrong, right),), (0.0, 1.0), even, even) for right, wrong in chances))
 
 
-PAST = world(SHORT, (((1, 1), (1, 1)), (0.25, 1, 1), ((1, 2), (1, 1)), ((1, 1), (1, 1))))
-"""The environment of the past steps, for scripts that carry statistics over. Rewards are high, and long responses get
-more: what is selected is then pushed down where a mean of the past can do it."""
+PASTS = tuple(
+    world(SHORT, (((1, 1), (1, 1)), rewards, ((1, 2), (1, 1)), ((1, 1), (1, 1))))
+    for rewards in ((0.25, 1, 1), (1, 0.25, 0.25))
+)
+"""The environments of past steps, for scripts that carry statistics over: long responses get more, or less. So the mean
+of advantages of tokens, or under a baseline that weighs lengths, has been above 0 and below."""
 
 
 def counts(table: Sequence[Sequence[int]], shape: Tree) -> list[int]:

@@ -61,10 +61,9 @@ def judge_penalty(script: Script, size: int) -> Penalty | None:
     if not script.has_kl:
         return None
     k, _ = sizes_of(script, size)
-    selects = script.has("select") or script.has("select_after")
-    if not selects and rescales_each_prompt(script, k):
+    if not script.selects and rescales_each_prompt(script, k):
         return Penalty("rescaled", "", None)
-    world = level(TIES) if selects else level()
+    world = level(TIES) if script.selects else level()
     small = k if script.exchangeable else min(k, 3)  # sequences in place of multisets are many
     kind = kind_on(script, world, small, exact=True) or kind_on(script, world, small, exact=False)
     if kind is None:

@@ -53,6 +53,8 @@ class Script:
     claim: str | None = None
     target: str | None = None
     """what the claim is about, where that is not E[R]"""
+    past: int = 0
+    """which of the environments of past steps its statistics are from"""
     exchangeable: bool = True
     """whether the order of a prompt's responses does not matter, so that groups can be counted as multisets"""
 
@@ -85,10 +87,15 @@ class Script:
         fewer.state = getattr(hp, "state", {})
         return fewer
 
+    @property
+    def selects(self) -> bool:
+        """Whether it leaves responses out."""
+        return self.has("select") or self.has("select_after")
+
     @cached_property
     def breaks_ties(self) -> bool:
         """Whether it keeps some of several responses with equal rewards, so that their order decides which."""
-        if not self.has("select") and not self.has("select_after"):
+        if not self.selects:
             return False
         select = getattr(self.module, "select", None) or self.module.select_after
         for reward in (0.0, 1.0):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property
 from typing import Any
@@ -306,6 +306,18 @@ def judge(
     """
     if script.on_pairs:
         return judge_pairs(script, kind, script.with_numbers(kl_coefficient=0.0), reused)
+    if script.selects and script.has("update_state") and script.past == 0:
+        # E[g] of samples of the policy does not depend on a number that is taken from all advantages; of these it does.
+        other = replace(script, past=1)
+        beside = find_weight(other, size, other.with_numbers(kl_coefficient=0.0)) if weight is not None else None
+        pasts = ((script, weight), (other, beside))
+        both = [judge_given(s, kind, size, reused=reused, weight=w, coupled=coupled) for s, w in pasts]
+        return max(both, key=lambda judged: VERDICTS.index(judged.verdict))
+    return judge_given(script, kind, size, reused=reused, weight=weight, coupled=coupled)
+
+
+def judge_given(script: Script, kind: str, size: int, *, reused: bool, weight: Weight | None, coupled: bool) -> Judged:
+    """The verdict given the script's past steps."""
     if "likelihood_weights" in script.loss_inputs:
         return with_term(script, kind, size, reused=reused, weight=weight, coupled=coupled)
     return judge_at(script, kind, size, script.with_numbers(kl_coefficient=0.0), reused, weight, coupled)
