@@ -37,11 +37,14 @@ from specc.spec import Spec
 from specc.verify.environment import coin
 from specc.verify.laws import LAWS, family
 from specc.verify.laws import judge as judge_law
+from specc.verify.pair_laws import check_pair_laws
 from specc.verify.penalty import judge_penalty
 from specc.verify.script import Script, load_script
 from specc.verify.verdict import KINDS, compare, find_weight, judge
 
 PAGE = "trainer.py.j2"
+PAIRS_PAGE = "preference_trainer.py.j2"
+PAGES = (PAGE, PAIRS_PAGE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,6 +96,12 @@ def reward(**transforms: Any) -> dict[str, Any]:
     return {"source": "verifier", **transforms}
 
 
+def pairs(kl: str = "implicit", **objective: Any) -> dict[str, Any]:
+    """A spec on pairs."""
+    questions = {"reward": "preferences", "kl": kl, "baseline": "pair", "normalization": "none"}
+    return {**questions, "objective": {"quantity": "preference", "beta": 0.25, **objective}}
+
+
 PLAIN = answers()
 GROUP = answers(baseline="group_mean")
 OTHERS = answers(baseline="leave_one_out")
@@ -102,7 +111,7 @@ MOVING = answers(baseline={"source": "moving_average", "decay": 0.75})
 GREEDY = answers(baseline="greedy")
 CRITIC = answers(baseline={"source": "critic", "critic_lambda": 0.75}, quantity="token_advantage")
 ADAPTIVE = answers(
-    baseline={"source": "critic", "length_adaptive": {"alpha": 0.5}, "value_clip": 0.5}, quantity="token_advantage"
+    baseline={"source": "critic", "length_adaptive": {"alpha": 0.25}, "value_clip": 0.5}, quantity="token_advantage"
 )
 STD = answers(baseline="group_mean", normalization={"scope": "group", "ddof": 1, "epsilon": 0.25})
 BATCH_STD = answers(baseline="group_mean", normalization={"scope": "batch", "ddof": 1, "epsilon": 0.25})
@@ -127,12 +136,40 @@ SEQUENCE = answers(ratio="sequence", baseline="leave_one_out")
 SEQUENCE_MEAN = answers(ratio="sequence_mean")
 SEQUENCE_MEAN_TOKEN = answers(ratio="sequence_mean_token")
 ENTROPY = answers(entropy_bonus=0.01)
+BEST = answers(quantity="likelihood", sampling={"keep": "best"})
+POSITIVE = answers(sampling={"keep": "positive"})
+LIKELY = answers(quantity="likelihood", sampling={"keep": "positive"})
+MIXED = answers(sampling={"keep": "mixed", "resample": False})
+SPREAD = answers(baseline="leave_one_out", sampling={"group_size": 6, "keep": {"max_variance": 4}})
+STEPS: dict[str, Any] = {"reward": "process_reward", "quantity": "token_advantage"}
+CREDIT = answers(**STEPS)
+STEP_STD = answers(**STEPS, normalization={"scope": "batch", "unit": "step"})
+STEP_BATCH = answers(**STEPS, baseline={"source": "batch_mean", "unit": "step"})
+STEP_GROUP = answers(**STEPS, baseline={"source": "group_mean", "unit": "step"})
+STEP_OTHERS = answers(**STEPS, baseline={"source": "leave_one_out", "unit": "step"})
+TOKEN_CLIP = answers(ratio="sequence", baseline="leave_one_out", token_clip={"low": 0.4, "high": 0.5})
+TOKEN_CLIP_MEAN = answers(ratio="sequence_mean", token_clip={"low": 0.4, "high": 0.5})
+STD_OF_RETURNS: dict[str, Any] = {"ddof": 1, "epsilon": 0.25, "std_of": "returns"}
+GROUP_RETURNS = answers(baseline="leave_one_out", normalization={"scope": "group", **STD_OF_RETURNS})
+BATCH_RETURNS = answers(baseline="group_mean", normalization={"scope": "batch", **STD_OF_RETURNS})
+PAST_RETURNS = answers(baseline="group_mean", normalization={"scope": "running", **STD_OF_RETURNS})
+NLL = answers(baseline="leave_one_out", positive_nll={"coefficient": 0.5})
+ADAPTS = {"adaptive": {"initial": 0.1, "target": 2.0, "horizon": 100}}
+ADAPTIVE_KL = answers(kl={**kl("loss", "k2", "sequence"), "coefficient": ADAPTS})
+PRETRAINED = answers(
+    baseline={"source": "critic", "pretrain_steps": 3, "gae_lambda": 0.5, "gamma": 0.9}, quantity="token_advantage"
+)
+DPO = pairs()
+SIMPO = pairs("none", length_normalized=True, margin=0.75)
 SCORES = answers(reward=reward(clip=[-2.0, 3.0], missing_eos=-1.0, overlong={"limit": 12, "buffer": 4, "penalty": 0.5}))
 TRUNCATED = answers(baseline="leave_one_out", sampling={"mask_truncated": True})
 
 DIVISOR = "torch.where(std > 0, std + epsilon, 1.0)"
 MOVED_EPSILON = "torch.where(std > 0, (std.square() + epsilon).sqrt(), 1.0)"
 ALL_DIMS, OWN_DIMS = "tuple(range(advantages.ndim))", "tuple(range(1, advantages.ndim))"
+INPUTS = """* plan.positive_nll %}
+    {{ inputs | join(", ") }} = (x.masked_fill(~mask, 0.0) for x in ({{ inputs | join(", ") }}))
+"""  # of the policy's loss, and not of the critic's
 RESPONSES = "mask_BGT.any(-1).sum().clamp(min=1)"
 
 # -------- The bugs --------
@@ -283,6 +320,94 @@ MUTANTS = [
         ADAPTIVE,
         "every_number_acts",
     ),
+    Mutant(
+        "half the squared error without its half",
+        "baseline/critic_squared_error.py",
+        "coefficient * 0.5 *",
+        "coefficient *",
+        CRITIC,
+        "the_critic_sees_states",
+    ),
+    Mutant(
+        "the nearer of the two errors of a clipped value",
+        "baseline/critic_clipped_error.py",
+        "torch.maximum",
+        "torch.minimum",
+        ADAPTIVE,
+        "the_critic_sees_states",
+    ),
+    Mutant(
+        "lambda and gamma swapped",
+        "baseline/critic_fixed_lambda.py",
+        "mask_BGT, gae_lambda, gamma)",
+        "mask_BGT, gamma, gae_lambda)",
+        PRETRAINED,
+        "the_critic_sees_states",
+    ),
+    Mutant(
+        "one step of pretraining more",
+        "baseline/critic_pretraining.py",
+        "step < pretrain_steps",
+        "step <= pretrain_steps",
+        PRETRAINED,
+        "every_number_acts",
+    ),
+    Mutant(
+        "mean over all tokens in place of all steps",
+        "baseline/batch_mean_step.py",
+        "masked_mean(rewards_BGT, steps_BGT, dim=(0, 1, 2))",
+        "rewards_BGT.mean((0, 1, 2), keepdim=True)",
+        STEP_BATCH,
+        "rewards_plus_a_constant",
+    ),
+    Mutant(
+        "batch mean of the steps of each prompt",
+        "baseline/batch_mean_step.py",
+        "dim=(0, 1, 2)",
+        "dim=(1, 2)",
+        STEP_BATCH,
+        "rewards_plus_a_constant",
+    ),
+    Mutant(
+        "mean of each response's own steps",
+        "baseline/group_mean_step.py",
+        "dim=(1, 2)",
+        "dim=2",
+        STEP_GROUP,
+        "rewards_plus_a_constant",
+    ),
+    Mutant(
+        "own steps kept in the mean of the others' steps",
+        "baseline/leave_one_out_step.py",
+        "mean_B11 - own_BG1 / others_BG1.clamp(min=1)",
+        "mean_B11.expand(rewards_BGT.shape)",
+        STEP_OTHERS,
+        "rewards_plus_a_constant",
+    ),
+    Mutant(
+        "steps without others charged nothing",
+        "baseline/leave_one_out_step.py",
+        "others_BG1.clamp(min=1), rewards_BGT)",
+        "others_BG1.clamp(min=1), 0.0)",
+        STEP_OTHERS,
+        "degenerate_groups_are_defined",
+    ),
+    Mutant(
+        "the rejected response less the chosen one",
+        "baseline/pair.py",
+        "rewards[:, 0] - rewards[:, 1]",
+        "rewards[:, 1] - rewards[:, 0]",
+        DPO,
+        "verdict",
+    ),
+    Mutant(
+        "the rejected response left out",
+        "baseline/pair.py",
+        "rewards[:, 0] - rewards[:, 1]",
+        "rewards[:, 0]",
+        DPO,
+        "factor",
+    ),
     # kl
     Mutant("sign of k1", "kl/k1.py", "return log_ratio", "return -log_ratio", K1_REWARD, "kl"),
     Mutant("k2 without 1/2", "kl/k2.py", "log_ratio.square() / 2", "log_ratio.square()", K2_SEQUENCE, "kl"),
@@ -349,6 +474,46 @@ MUTANTS = [
         "return 0.1 * ",
         K1_REWARD,
         "every_number_acts",
+    ),
+    Mutant(
+        "log-ratio from the reference to the policy",
+        "kl/implicit.py",
+        "logprobs - ref_logprobs",
+        "ref_logprobs - logprobs",
+        DPO,
+        "verdict",
+    ),
+    Mutant(
+        "coefficient that moves away from its target",
+        "kl/adaptive.py",
+        "1 + error *",
+        "1 - error *",
+        ADAPTIVE_KL,
+        "every_number_acts",
+    ),
+    Mutant(
+        "steps of the coefficient without a bound above",
+        "kl/adaptive.py",
+        ".clamp(-0.2, 0.2)",
+        ".clamp(min=-0.2)",
+        ADAPTIVE_KL,
+        "every_number_acts",
+    ),
+    Mutant(
+        "KL of a token for that of a response",
+        "kl/adaptive.py",
+        ".masked_fill(~mask_BGT, 0.0).sum(-1)",
+        ".masked_fill(~mask_BGT, 0.0).mean(-1)",
+        ADAPTIVE_KL,
+        "every_number_acts",
+    ),
+    Mutant(
+        "unscored responses counted in the measured KL",
+        "kl/adaptive.py",
+        "scored_BG & mask_BGT.any(-1)",
+        "mask_BGT.any(-1)",
+        ADAPTIVE_KL,
+        "masked_out_responses_do_not_count",
     ),
     # normalization
     Mutant(
@@ -432,6 +597,54 @@ MUTANTS = [
         "(count - ddof)",
         "(count - (1 - ddof))",
         RUNNING,
+        "rewards_times_a_constant",
+    ),
+    Mutant(
+        "std of the group's returns over the whole batch",
+        "normalization/group_std_of_returns.py",
+        OWN_DIMS.replace("advantages", "returns"),
+        ALL_DIMS.replace("advantages", "returns"),
+        GROUP_RETURNS,
+        "verdict",
+    ),
+    Mutant(
+        "std of the group's returns with ddof swapped",
+        "normalization/group_std_of_returns.py",
+        ", ddof)",
+        ", 1 - ddof)",
+        GROUP_RETURNS,
+        "weight",
+    ),
+    Mutant(
+        "std of the batch's returns by prompt",
+        "normalization/batch_std_of_returns.py",
+        ALL_DIMS.replace("advantages", "returns"),
+        OWN_DIMS.replace("advantages", "returns"),
+        BATCH_RETURNS,
+        "verdict",
+    ),
+    Mutant(
+        "std of the batch's returns without epsilon",
+        "normalization/batch_std_of_returns.py",
+        "std + epsilon",
+        "std",
+        BATCH_RETURNS,
+        "every_number_acts",
+    ),
+    Mutant(
+        "std of the past returns with ddof swapped",
+        "normalization/running_std_of_returns.py",
+        "(count - ddof)",
+        "(count - (1 - ddof))",
+        PAST_RETURNS,
+        "rewards_times_a_constant",
+    ),
+    Mutant(
+        "past returns forgotten",
+        "normalization/running_std_of_returns.py",
+        "update_normalization(returns, valid, past)",
+        "update_normalization(returns, valid, {})",
+        PAST_RETURNS,
         "rewards_times_a_constant",
     ),
     # objective
@@ -627,7 +840,208 @@ MUTANTS = [
         answers(aggregation=NORM, max_length=10),
         "factor",
     ),
+    Mutant(
+        "bounds of a token's ratio swapped",
+        "objective/token_clip.py",
+        "log_ratio.clamp(max=high)",
+        "log_ratio.clamp(max=low)",
+        TOKEN_CLIP,
+        "ratio_is_bounded_on_one_side",
+    ),
+    Mutant(
+        "a token's ratio bounded on both sides",
+        "objective/token_clip.py",
+        "log_ratio.clamp(max=high)",
+        "log_ratio.clamp(-low, high)",
+        TOKEN_CLIP,
+        "ratio_is_bounded_on_one_side",
+    ),
+    Mutant(
+        "bounded tokens counted whatever the advantage",
+        "objective/token_clip.py",
+        "(log_ratio > high) & (advantages > 0)",
+        "log_ratio > high",
+        TOKEN_CLIP,
+        "clipped_tokens_have_no_gradient",
+    ),
+    Mutant(
+        "the product bounded and not its tokens",
+        "objective/ratio_sequence_token_clip.py",
+        "bounded(logprobs - old_logprobs, advantages, low=low, high=high).sum(-1, keepdim=True)",
+        "bounded((logprobs - old_logprobs).sum(-1, keepdim=True), advantages[:, :1], low=low, high=high)",
+        TOKEN_CLIP,
+        "clipped_tokens_have_no_gradient",
+    ),
+    Mutant(
+        "product of bounded ratios without its length",
+        "objective/ratio_sequence_mean_token_clip.py",
+        " / mask.sum(-1, keepdim=True).clamp(min=1)",
+        "",
+        TOKEN_CLIP_MEAN,
+        "on_policy_means_ratio_one",
+    ),
+    Mutant(
+        "the reward kept beside the selection",
+        "objective/likelihood.py",
+        "torch.ones_like(rewards_BG)",
+        "rewards_BG.clone()",
+        BEST,
+        "weight",
+    ),
+    Mutant(
+        "rewards of 0 counted as correct",
+        "objective/positive_nll.py",
+        "rewards_BG > 0",
+        "rewards_BG >= 0",
+        NLL,
+        "every_number_acts",
+    ),
+    Mutant(
+        "likelihood of correct responses over all tokens",
+        "objective/positive_nll.py",
+        "correct_BGT.sum()",
+        "mask_BGT.sum()",
+        NLL,
+        "every_number_acts",
+    ),
+    Mutant(
+        "likelihood of correct responses minimized",
+        "objective/positive_nll.py",
+        "return coefficient *",
+        "return -coefficient *",
+        NLL,
+        "every_number_acts",
+    ),
+    Mutant(
+        "beta ignored",
+        "objective/preference.py",
+        "return beta * scores",
+        "return scores",
+        DPO,
+        "every_number_acts",
+    ),
+    Mutant(
+        "the chosen response helped by the margin",
+        "objective/preference.py",
+        "ahead - margin",
+        "ahead + margin",
+        SIMPO,
+        "every_number_acts",
+    ),
+    Mutant(
+        "log of a sigmoid that underflows",
+        "objective/preference.py",
+        "functional.logsigmoid(ahead - margin)",
+        "(ahead - margin).sigmoid().log()",
+        DPO,
+        "degenerate_groups_are_defined",
+    ),
+    Mutant(
+        "mean over a response's tokens for their sum",
+        "objective/response_sum.py",
+        "(values * mask).sum(-1)",
+        "(values * mask).sum(-1) / mask.sum(-1).clamp(min=1)",
+        DPO,
+        "verdict",
+    ),
+    Mutant(
+        "mean over a response's padded length",
+        "objective/response_mean.py",
+        "mask.sum(-1).clamp(min=1)",
+        "mask.shape[-1]",
+        SIMPO,
+        "padding_does_not_exist",
+    ),
+    # sampling
+    Mutant(
+        "the worst response for the best",
+        "sampling/best.py",
+        "-torch.inf).argmax(",
+        "torch.inf).argmin(",
+        BEST,
+        "verdict",
+    ),
+    Mutant(
+        "an unscored response as the best",
+        "sampling/best.py",
+        "rewards_BG.masked_fill(~scored_BG, -torch.inf)",
+        "rewards_BG",
+        BEST,
+        "selection_does_not_see_the_order",
+    ),
+    Mutant(
+        "rewards of 0 kept as positive",
+        "sampling/positive.py",
+        "rewards_BG > 0",
+        "rewards_BG >= 0",
+        POSITIVE,
+        "verdict",
+    ),
+    Mutant(
+        "the rest of the group kept beside the positive",
+        "sampling/positive.py",
+        ".masked_fill(~positive_BG.gather(1, order_BG), -1)",
+        "",
+        LIKELY,
+        "verdict",
+    ),
+    Mutant(
+        "groups of equal rewards kept",
+        "sampling/mixed.py",
+        "highest_B > lowest_B",
+        "highest_B >= lowest_B",
+        MIXED,
+        "verdict",
+    ),
+    Mutant(
+        "unscored responses taken for wrong ones",
+        "sampling/mixed.py",
+        "rewards_BG.masked_fill(~scored_BG, torch.inf)",
+        "rewards_BG.nan_to_num(0.0)",
+        MIXED,
+        "masked_out_responses_do_not_count",
+    ),
+    Mutant(
+        "as many highest as there are to be lowest",
+        "sampling/max_variance.py",
+        "place < m - best_B1",
+        "place < best_B1",
+        SPREAD,
+        "every_number_acts",
+    ),
+    Mutant(
+        "variances by the difference of large numbers",
+        "sampling/max_variance.py",
+        "(sorted_BG - sorted_BG[:, :1]).masked_fill(",
+        "sorted_BG.masked_fill(",
+        SPREAD,
+        "statistics_are_two_pass",
+    ),
+    Mutant(
+        "the lowest responses alone",
+        "sampling/max_variance.py",
+        "place, place + gap_B1",
+        "place, place",
+        SPREAD,
+        "every_number_acts",
+    ),
     # reward
+    Mutant(
+        "a step not to the credit of the token that ends it",
+        "reward/process_credit.py",
+        "return rewards_BGT.cumsum(-1) - rewards_BGT",
+        "return rewards_BGT.cumsum(-1)",
+        CREDIT,
+        "verdict",
+    ),
+    Mutant(
+        "credit for the steps before a token",
+        "reward/process_credit.py",
+        "rewards_BGT.flip(-1).cumsum(-1).flip(-1)",
+        "rewards_BGT.cumsum(-1)",
+        STEP_STD,
+        "verdict",
+    ),
     Mutant(
         "score range with one side",
         "reward/clip.py",
@@ -754,32 +1168,32 @@ MUTANTS = [
     Mutant(
         "mean of the rows given",
         PAGE,
-        "return -(weights * objective).sum()",
-        "return -(weights * objective).mean()",
+        "if plan.positive_nll }}).sum()",
+        "if plan.positive_nll }}).mean()",
         PLAIN,
         "splits_do_not_exist",
     ),
     Mutant(
         "weights over the rows given",
         PAGE,
-        "return -(weights * objective).sum()",
-        "return -(weights / weights.sum() * objective).sum()",
+        "return -(weights * objective",
+        "return -(weights / weights.sum() * objective",
         answers(aggregation=TOKENS),
         "splits_do_not_exist",
     ),
     Mutant(
         "mask dropped before the loss",
         PAGE,
-        "(x.masked_fill(~mask, 0.0) for x in",
-        "(x for x in",
+        INPUTS,
+        INPUTS.replace("x.masked_fill(~mask, 0.0)", "x"),
         UNCLIPPED,
         "masked_positions_do_not_exist",
     ),
     Mutant(
         "exp before the mask",
         PAGE,
-        '{{ inputs | join(", ") }} = (x.masked_fill(~mask, 0.0) for x in ({{ inputs | join(", ") }}))',
-        '{{ inputs[2:] | join(", ") }} = (x.masked_fill(~mask, 0.0) for x in ({{ inputs[2:] | join(", ") }}))',
+        INPUTS,
+        INPUTS.replace("{{ inputs |", "{{ inputs[2:] |").replace("({{ inputs |", "({{ inputs[2:] |"),
         UNCLIPPED,
         "masked_positions_do_not_exist",
     ),
@@ -794,8 +1208,8 @@ MUTANTS = [
     Mutant(
         "sign of the KL in the loss",
         PAGE,
-        'objective = objective - {{ call("kl_penalty") }}',
-        'objective = objective + {{ call("kl_penalty") }}',
+        'objective = objective - {{ call("kl_penalty"',
+        'objective = objective + {{ call("kl_penalty"',
         K2_SEQUENCE,
         "kl",
     ),
@@ -847,6 +1261,38 @@ MUTANTS = [
         answers(kl=kl("reward", "k1"), quantity="token_advantage", baseline="group_mean"),
         "padding_does_not_exist",
     ),
+    Mutant(
+        "std of the advantages for that of the returns",
+        PAGE,
+        'returns="returns_BG", valid="scored_BG") }}',
+        'returns="advantages_BG", valid="scored_BG") }}',
+        GROUP_RETURNS,
+        "rewards_times_a_constant",
+    ),
+    Mutant(
+        "likelihood of correct responses in the advantage's weights",
+        PAGE,
+        '(weights * objective{{ " + " ~ call("likelihood_term") if plan.positive_nll }})',
+        '(weights * (objective{{ " + " ~ call("likelihood_term") if plan.positive_nll }}))',
+        NLL,
+        "every_number_acts",
+    ),
+    Mutant(
+        "mean of the pairs given",
+        PAIRS_PAGE,
+        '{{ call("log_chance") }}).sum()',
+        '{{ call("log_chance") }}).mean()',
+        DPO,
+        "splits_do_not_exist",
+    ),
+    Mutant(
+        "mask dropped before the log-ratio",
+        PAIRS_PAGE,
+        "(x.masked_fill(~mask, 0.0) for x in (logprobs, ref_logprobs))",
+        "(x for x in (logprobs, ref_logprobs))",
+        DPO,
+        "masked_positions_do_not_exist",
+    ),
 ]
 
 # -------- Rendering --------
@@ -873,7 +1319,7 @@ def templates(mutant: Mutant) -> Iterator[None]:
                 return read_fragment.__wrapped__(question, name)
 
         changed: dict[str, Any] = {"specc.plan.read_fragment": read, "specc.render.read_fragment": read}
-        if mutant.file == PAGE:
+        if mutant.file in PAGES:
             changed["specc.render.templates_dir"] = lambda: folder
             changed["specc.render.environment"] = environment.__wrapped__
         for place, stand_in in changed.items():
@@ -898,7 +1344,7 @@ def same_number(left: Any, right: Any) -> bool:
 
 def verdict_differs(script: Script, derived: Derived) -> bool:
     size = derived.group_size
-    weight = find_weight(script, size, script.with_numbers(kl_coefficient=0.0))
+    weight = None if script.on_pairs else find_weight(script, size, script.with_numbers(kl_coefficient=0.0))
     judged = [judge(script, kind, size, weight=weight).verdict for kind in KINDS]
     return judged != [derived.binary, derived.real]
 
@@ -973,8 +1419,14 @@ def fails(check: Callable[[Script, Derived], bool], script: Script) -> bool:
 def failing(script: Script, only: str | None = None) -> list[str]:
     """The names of all checks that fail, the laws in the order of their numbers first; or of one check, if it does."""
     laws = [law for law in sorted(LAWS, key=lambda law: law.number) if only in (None, law.name)]
-    batches = list(family(script, seed=0, count=6)) if laws else []
-    broken = [law.name for law in laws if judge_law(law, script, batches).verdict == "broken"]
+    if script.on_pairs:
+        results = [result for result in check_pair_laws(script, 0, 6) if result.law in laws]
+    else:
+        batches = list(family(script, seed=0, count=6)) if laws else []
+        results = [judge_law(law, script, batches) for law in laws]
+    broken = [result.law.name for result in results if result.verdict == "broken"]
+    if script.breaks_ties:  # equal rewards of different responses are then not all treated alike
+        script = dataclasses.replace(script, exchangeable=False)
     return broken + [name for name, check in CHECKS.items() if only in (None, name) and fails(check, script)]
 
 

@@ -7,8 +7,16 @@ from collections import Counter
 import pytest
 
 from specc.load import findings_of
+from specc.paths import templates_dir
 from specc.verify.laws import LAWS
 from tests.mutants import CHECKS, MUTANTS, PAGE, Mutant, caught, failing, script_of
+
+EMPTY = {"kl/none.py", "baseline/none.py", "normalization/none.py"}
+OUTSIDE = {"kl/refreshed.py"} | {
+    f"reward/{name}.py"
+    for name in ("verifier", "reward_model", "process_verifier", "process_reward_model", "preferences")
+}
+"""Fragments of the trainer, which no law runs: they load, score, and say when; tests of their own are about them."""
 
 SPECS = {m.name: m.spec for place, m in enumerate(MUTANTS) if m.spec not in [o.spec for o in MUTANTS[:place]]}
 
@@ -31,8 +39,11 @@ def test_the_mutants_are_many_and_everywhere() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     assert len({(mutant.file, mutant.old, mutant.new) for mutant in MUTANTS}) == len(MUTANTS)
     folders = Counter(mutant.folder for mutant in MUTANTS)
-    assert folders.keys() == {"kl", "baseline", "normalization", "objective", "reward", "sections", "page"}
+    assert folders.keys() == {"kl", "baseline", "normalization", "objective", "sampling", "reward", "sections", "page"}
     assert min(folders.values()) > 1
+    fragments = {path.relative_to(templates_dir()).as_posix() for path in templates_dir().glob("*/*.py")}
+    without = {file for file in fragments - {mutant.file for mutant in MUTANTS} if not file.startswith("sections/")}
+    assert without == EMPTY | OUTSIDE
 
 
 def test_every_check_catches_some() -> None:

@@ -524,31 +524,35 @@ def select_of(script: Script) -> Callable[[Tensor, Any], tuple[Tensor, Tensor]]:
     return function
 
 
+def selects(script: Script) -> bool:
+    return script.has("select") or script.has("select_after")
+
+
+def kept_rewards(script: Script, rewards_BG: Tensor, hp: Any) -> list[list[float]]:
+    """The rewards that a selection keeps of each prompt, in ascending order."""
+    prompts, chosen = select_of(script)(rewards_BG, hp)
+    need(prompts.shape == (len(rewards_BG),), f"select gives prompts of shape {list(prompts.shape)}")
+    found = []
+    for rewards, prompt, indices in zip(rewards_BG.tolist(), prompts.tolist(), chosen.tolist(), strict=True):
+        there = [index for index in indices if prompt and index >= 0]
+        need(len(set(there)) == len(there), "a response is kept twice")
+        values = [rewards[index] for index in there]
+        scored = sum(not math.isnan(reward) for reward in rewards)
+        known = sorted(value for value in values if not math.isnan(value))
+        need(len(known) in (len(values), scored), "an unscored response is kept in place of a scored one")
+        found.append(known)
+    return found
+
+
 @law(4, "a selection does not see the order")
 def selection_does_not_see_the_order(script: Script, batch: Batch) -> None:
     """It keeps the same rewards of a prompt's responses in any order, each at most once, and none that is missing where
     there are others. Of equal rewards it may keep any."""
-    if not (script.has("select") or script.has("select_after")):
+    if not selects(script):
         raise NotApplicable("it keeps all responses")
-    G, select = batch.rewards_BG.shape[1], select_of(script)
-
-    def kept(rewards_BG: Tensor) -> list[list[float]]:
-        prompts, chosen = select(rewards_BG, script.for_groups(script.hp, G))
-        need(prompts.shape == (len(rewards_BG),), f"select gives prompts of shape {list(prompts.shape)}")
-        found = []
-        for rewards, prompt, indices in zip(rewards_BG.tolist(), prompts.tolist(), chosen.tolist(), strict=True):
-            there = [index for index in indices if prompt and index >= 0]
-            need(len(set(there)) == len(there), "a response is kept twice")
-            values = [rewards[index] for index in there]
-            scored = sum(not math.isnan(reward) for reward in rewards)
-            known = sorted(value for value in values if not math.isnan(value))
-            need(len(known) in (len(values), scored), "an unscored response is kept in place of a scored one")
-            found.append(known)
-        return found
-
-    prompts = torch.arange(len(batch.rewards_BG)).flip(0)
+    hp, prompts = script.for_groups(script.hp, batch.rewards_BG.shape[1]), torch.arange(len(batch.rewards_BG)).flip(0)
     for rewards_BG in (batch.rewards_BG, batch.rewards_BG.round()):
-        before, after = kept(rewards_BG), kept(rewards_BG[prompts].flip(1))
+        before, after = kept_rewards(script, rewards_BG, hp), kept_rewards(script, rewards_BG[prompts].flip(1), hp)
         need(before == after[::-1], f"of rewards in another order it keeps {after[::-1]} and not {before}")
 
 
@@ -603,14 +607,40 @@ def on_policy_in_bfloat16(script: Script, batch: Batch) -> None:
 
 @law(7, "rewards plus a constant: the same advantages", batches=4)
 def rewards_plus_a_constant(script: Script, batch: Batch) -> None:
-    """A baseline from the batch's own returns takes a constant away again."""
-    if not ignores_constants(plan_of(script)):
+    """A baseline from the batch's own returns takes a constant away again; one of steps is a mean of them all."""
+    plan = plan_of(script)
+    if plan.over_steps and plan.has_baseline and not plan.normalizers:
+        steps_count_the_same(script, plan, max(2, batch.mask_BGT.shape[1]))
+    if not ignores_constants(plan):
         raise NotApplicable("with this spec a constant in the rewards is seen")
     plain, shifted = (
         advantages_with(script, batch, **rewarded(script.plan, batch, batch.rewards_BG + more)) for more in (0.0, 16.0)
     )
     tolerance = 1e-9 / min(script.number("normalization_epsilon", 1.0) + 1e-3, 1.0)
     close(shifted, plain, "with 16 added to every reward, the advantage", rtol=1e-9, atol=tolerance)
+
+
+def steps_count_the_same(script: Script, plan: Plan, group: int) -> None:
+    """With 16 more for one step, a mean of steps rises by 16 over their number in each baseline that is of its scope:
+    the batch, the prompt, or the prompt's other responses. No other baseline changes."""
+    batch = make_batch(4, 2, group, 3)
+    batch = nonempty(batch._replace(ref_logprobs_BGT=batch.old_logprobs_BGT))
+    ends, spot = batch.step_ends_BGT, torch.zeros_like(batch.mask_BGT)
+    spot[0, 0] = last_tokens(batch.mask_BGT)[0, 0]
+    counts = ends.sum(-1, keepdim=True).expand(ends.shape)
+    same_for = plan.spec.baseline.same_for
+    number = ends.sum() if same_for == "batch" else ends.sum((1, 2), keepdim=True)
+    number = number - counts if same_for == "response" else number
+    sees = torch.ones_like(ends)
+    sees[1:], sees[0, 0] = same_for == "batch", same_for != "response"
+    wanted = 16 * (spot.double() - sees / number) * ends
+
+    def parts(rewards_BGT: Tensor) -> Tensor:
+        advantages = advantages_with(script, batch, step_rewards_BGT=rewards_BGT)
+        return (advantages - torch.nn.functional.pad(advantages[..., 1:], (0, 1))) * ends
+
+    before, after = parts(batch.step_rewards_BGT), parts(batch.step_rewards_BGT + 16 * spot)
+    close(after - before, wanted, "with 16 more for one step, what a step's advantage gains", rtol=1e-9, atol=1e-9)
 
 
 def counted_once(plan: Plan, batch: Batch, advantages: Tensor) -> list[Tensor]:
@@ -625,6 +655,15 @@ def counted_once(plan: Plan, batch: Batch, advantages: Tensor) -> list[Tensor]:
     parts = list(zip(advantages, mask, strict=True)) if plan.spec.normalization.per_prompt else []
     parts = parts or [(advantages, mask)]
     return [values[mask] if plan.over_tokens or plan.over_steps else values[..., 0].flatten() for values, mask in parts]
+
+
+def returns_counted_once(plan: Plan, batch: Batch) -> list[Tensor]:
+    """The same of the returns before the baseline, which are the rewards where no KL is charged."""
+    if plan.over_steps:
+        parts = list(zip(batch.step_rewards_BGT, batch.step_ends_BGT, strict=True))
+        parts = parts if plan.spec.normalization.per_prompt else [(batch.step_rewards_BGT, batch.step_ends_BGT)]
+        return [values[ends] for values, ends in parts]
+    return counted_once(plan, batch, batch.rewards_BG[..., None].expand(batch.mask_BGT.shape))
 
 
 def two_steps(plan: Plan, group: int) -> list[Batch]:
@@ -657,7 +696,7 @@ def scores_are_z(script: Script, plan: Plan, group: int) -> None:
     hps = [script.with_numbers(normalization_epsilon=epsilon) for epsilon in (0.0, 1.0, 2.0)]
     plain, one, two = (counted_once(plan, batch, advantages_with(script, batch, hp)) for hp in hps)
     of_returns = getattr(plan.spec.normalization, "of_returns", False)
-    rewards = counted_once(plan, batch, batch.rewards_BG[..., None].expand(batch.mask_BGT.shape))
+    rewards = returns_counted_once(plan, batch)
     for scope in range(len(plain)):
         if not of_returns:
             spread = plain[scope].std(correction=ddof)
@@ -671,7 +710,8 @@ def scores_are_z(script: Script, plan: Plan, group: int) -> None:
 
 
 def scores_are_z_of_the_past(script: Script, plan: Plan, group: int) -> None:
-    """After two steps the advantages are those of a first step, with the mean and the std of both steps' together."""
+    """After two steps the advantages are those of a first step, with the mean and the std of both steps' together, the
+    std being that of the returns where it is to be."""
     module, hp, steps = script.module, script.hp, two_steps(plan, group)
     state: dict[str, Tensor] = {}
     raw = torch.cat([counted_once(plan, b, advantages_with(script, b, state={}))[0] for b in steps])
@@ -679,7 +719,9 @@ def scores_are_z_of_the_past(script: Script, plan: Plan, group: int) -> None:
         state = module.update_state(batch.rollouts(module, state=state), hp)
     (got,) = counted_once(plan, steps[1], advantages_with(script, steps[1], state=state))
     done = dict(plan.normalizers)
-    std = raw.std(correction=int(script.number("normalization_ddof", 0)))
+    of_returns = getattr(plan.spec.normalization, "of_returns", False)
+    measured = torch.cat([returns_counted_once(plan, b)[0] for b in steps]) if of_returns else raw
+    std = measured.std(correction=int(script.number("normalization_ddof", 0)))
     want = raw[-len(got) :] - (raw.mean() if "centre" in done else 0.0)
     want = want / (std + script.number("normalization_epsilon", 0.0) if "scale" in done else 1.0)
     close(got, want, "after two steps, the advantage", rtol=1e-9, atol=1e-9)
@@ -692,8 +734,9 @@ def rewards_times_a_constant(script: Script, batch: Batch) -> None:
     What says that it is divided by a std has one of 1: of the batch or the group, or of the past steps.
     """
     plan, group = plan_of(script), max(2, batch.mask_BGT.shape[1])
-    own = plan.normalization_state and len(plan.state_updates) == 1  # without a baseline that moves between the steps
-    own = own and not getattr(plan.spec.normalization, "of_returns", False)
+    moved_by = {plan.functions[name][0] for name in plan.state_updates}
+    own = moved_by == {"normalization"}  # without a baseline that moves between the steps
+    own = own and not (plan.kl_in_reward and getattr(plan.spec.normalization, "of_returns", False))
     spread = getattr(plan.spec.normalization, "divisor", "none") == "std" and not plan.normalization_state
     if own:
         scores_are_z_of_the_past(script, plan, group)
@@ -766,7 +809,7 @@ def outcomes(script: Script, batch: Batch, hp: Any) -> Iterator[Tensor]:
         for place, value in enumerate(int(value) for value in near):
             lengths[-8 * (place + 1) :][:8] = torch.arange(value - 4, value + 4).clamp(min=0)
         yield module.transform_rewards(9 * batch.rewards_BG, lengths.view(shape) % 3 > 0, lengths.view(shape), hp)
-    if script.has("select") or script.has("select_after"):
+    if selects(script):
         wide = torch.linspace(-1, 2, 3 * int(max(script.number("max_variance", 1), 2)), dtype=torch.float64)
         yield from select_of(script)(wide.square()[None], hp)
     weights = module.aggregation_weights(batch.mask_BGT, hp)
@@ -866,15 +909,56 @@ def decay_is_as_named(script: Script, batch: Batch, name: str) -> None:
             close(late[key], fresh[key], f"with a {name} of 0, {key}")
 
 
+def selection_is_as_named(script: Script) -> None:
+    """No other m of a prompt's scored responses have rewards of a larger variance."""
+    generator, m = torch.Generator().manual_seed(6), 3
+    rewards = torch.randn(12, 7, generator=generator, dtype=torch.float64)
+    rewards = torch.cat([rewards, rewards.exp(), -rewards.exp()])  # of which one end or the other is stretched
+    rewards[::4, :2] = math.nan
+    hp = dataclasses.replace(script.hp, max_variance=m)
+    for row, kept in zip(rewards, kept_rewards(script, rewards, hp), strict=True):
+        subsets = torch.combinations(row[row.isfinite()], m)
+        spread, best = torch.tensor(kept, dtype=torch.float64).var(), subsets.var(1).max()
+        close(spread, best, f"of {len(row)} responses, the variance of the rewards of the {m} that are kept", rtol=1e-9)
+
+
+def coefficient_is_as_named(script: Script, batch: Batch) -> None:
+    """An adaptive coefficient grows by a share of the error of the measured KL, in each direction up to a bound."""
+    initial, target, horizon = (script.number(f"kl_adaptive_{name}", 1.0) for name in ("initial", "target", "horizon"))
+    counts = batch.rewards_BG.isfinite() & batch.mask_BGT.any(-1)
+    for nats in (-50.0, 0.0, 0.9 * target, 1.1 * target, 50 * target):  # a response
+        part = nats / batch.mask_BGT.sum(-1, keepdim=True).clamp(min=1)
+        moved = batch._replace(ref_logprobs_BGT=batch.old_logprobs_BGT - part)
+        state = script.module.update_state(moved.rollouts(script.module, state={}), script.hp)
+        error = min(max((nats if counts.any() else 0.0) / target - 1, -0.2), 0.2)
+        wanted = initial * max(0.5, 1 + error * int(counts.sum()) / horizon)
+        got = state["kl_coefficient"].double()
+        what = f"after a step with a KL of {nats:g} nats a response, the coefficient"
+        close(got, torch.tensor(wanted, dtype=torch.float64), what, rtol=1e-6)
+
+
+def pretraining_is_as_named(script: Script) -> None:
+    """The first steps, as many as the argument says, leave the policy alone, and no others do."""
+    steps = int(script.number("baseline_pretrain_steps", 0))
+    idle = [step for step in range(steps + 8) if not script.module.trains_policy(step, script.hp)]
+    need(idle == list(range(steps)), f"of {steps} first steps, {len(idle)} leave the policy alone: {idle[:9]}")
+
+
 @law(9, "every number acts", batches=2)
 def every_number_acts(script: Script, batch: Batch) -> None:
     """Another value of any number changes something, on a batch with responses of every kind; and those of the reward,
-    of an entropy bonus and of a decay do what their names say.
+    of a selection, of an entropy bonus, of a decay, of an adaptive KL and of pretraining do what their names say.
 
     The numbers are those of the spec, or of a script without one those that its estimator reads.
     """
     if script.has("transform_rewards"):
         rewards_are_as_named(script)
+    if selects(script) and "max_variance" in arguments_read(script.module):
+        selection_is_as_named(script)
+    if script.carries("kl_coefficient") and {"kl_adaptive_target", "kl_adaptive_horizon"} <= vars(script.hp).keys():
+        coefficient_is_as_named(script, batch)
+    if script.has("trains_policy") and hasattr(script.hp, "baseline_pretrain_steps"):
+        pretraining_is_as_named(script)
     if "likelihood_weights" in script.loss_inputs:
         likelihood_is_as_named(script, batch)
     if script.loss_inputs == ("entropies",) and "entropy_bonus" in arguments_read(script.module):
@@ -939,6 +1023,10 @@ def unscored_responses_do_not_count(script: Script, batch: Batch) -> None:
     grown["rewards_BG"][:, G:] = math.nan
     grown["mask_BGT"][:, G:] = True
     more, when = batch._replace(**grown), "with an unscored response more for every prompt"
+    if selects(script):
+        hp = script.for_groups(script.hp, G)
+        kept = [kept_rewards(script, each.rewards_BG, hp) for each in (more, batch)]
+        need(kept[0] == kept[1], f"{when}, the rewards {kept[0]} are kept and not {kept[1]}")
     got, want = advantages_with(script, more), advantages_with(script, batch)
     zero(got[:, G:], f"{when}, its advantage")
     close(got[:, :G], want, f"{when}, the advantage of another", rtol=1e-9, atol=1e-9)
@@ -951,13 +1039,17 @@ def unscored_responses_do_not_count(script: Script, batch: Batch) -> None:
 @law(11, "statistics are two-pass", batches=4)
 def statistics_are_two_pass(script: Script, batch: Batch) -> None:
     """Small differences of large rewards survive in float32, where a one-pass variance would lose them."""
+    rewards = 10_000 + (4 * batch.rewards_BG).round()  # exact in float32, where their squares are 8 apart
+    if selects(script):
+        hp = script.for_groups(script.hp, rewards.shape[1])
+        single, exact = (kept_rewards(script, each, hp) for each in (rewards.float(), rewards))
+        need(single == exact, f"of rewards near 10000 in float32 it keeps {single} and not {exact}")
     if kl_in_reward(script):
         raise NotApplicable("the KL in the reward is no small difference of large numbers")
-    rewards = 10_000 + (4 * batch.rewards_BG).round()  # exact in float32, where their squares are 8 apart
-    exact, single = (
+    wanted, got = (
         advantages_with(script, batch, **rewarded(script.plan, batch, each)) for each in (rewards, rewards.float())
     )
-    close(single.double(), exact, "with rewards near 10000 in float32, the advantage", rtol=1e-2, atol=1e-2)
+    close(got.double(), wanted, "with rewards near 10000 in float32, the advantage", rtol=1e-2, atol=1e-2)
 
 
 class NoSinglePrecision(TorchFunctionMode):
@@ -1050,7 +1142,8 @@ def actor_lambda(hp: Any, length: int) -> float:
 
 @law(14, "the critic sees states, and pads do not bootstrap", batches=4)
 def the_critic_sees_states(script: Script, batch: Batch) -> None:
-    """Targets and advantages by their recursion, response by response, where no KL is charged.
+    """Targets and advantages by their recursion, response by response, where no KL is charged; and the values move
+    towards the targets, in proportion to their distance.
 
     A normalization leaves the advantages of one prompt a multiple of those, plus a constant.
     """
@@ -1072,6 +1165,7 @@ def the_critic_sees_states(script: Script, batch: Batch) -> None:
     got = script.module.compute_value_targets(one.rollouts(script.module), script.hp)
     need(torch.equal(got.isnan(), targets.isnan()), "a target is missing on a token, or there is one on a pad")
     close(got[one.mask_BGT], targets[one.mask_BGT], "the critic's target", rtol=1e-9, atol=1e-9)
+    values_move_to_targets(script, one, got)
     advantages = advantages_with(script, one)[one.mask_BGT]
     if script.plan is None or script.plan.normalizers:
         low, high = int(raw.argmin()), int(raw.argmax())
@@ -1079,6 +1173,19 @@ def the_critic_sees_states(script: Script, batch: Batch) -> None:
         need(slope > 0, "the advantages are not in the order of the generalized ones")
         raw = advantages[low] + slope * (raw - raw[low])
     close(advantages, raw, "the generalized advantage", rtol=1e-9, atol=1e-9)
+
+
+def values_move_to_targets(script: Script, batch: Batch, targets: Tensor) -> None:
+    """The gradient of half the squared error, but where the value is beyond the argument's clip and nearer than its
+    bound."""
+    weights = script.module.aggregation_weights(batch.mask_BGT, script.hp)
+    _, got = value_loss_and_gradient(script, batch, targets, weights)
+    moved = batch.extras_BGT - 1
+    error, bound = batch.values_BGT + moved - targets, script.number("baseline_value_clip", math.inf)
+    bounded = batch.values_BGT + moved.clamp(-bound, bound) - targets
+    live = batch.mask_BGT & targets.isfinite() & (error.abs() >= bounded.abs())
+    wanted = torch.where(live, script.number("baseline_coefficient", 1.0) * weights * error, 0.0)
+    close(got, wanted, "the gradient of the value loss", rtol=1e-9, atol=1e-9)
 
 
 # -------- The bounds of the ratio --------
@@ -1239,10 +1346,24 @@ def clipped_tokens_have_no_gradient(script: Script, batch: Batch) -> None:
         else:
             idle = int((slope[batch.mask_BGT] == 0).sum())
             need(idle == 0, f"{idle} of {tokens} tokens have no gradient, and no bound acts on them")
+        if clipped and {"token_clip_low", "token_clip_high"} <= vars(script.hp).keys():
+            tokens_are_bounded_alone(script, moved, advantages, weights)
         if script.has("count_clipped") and weighting.clipped:
             rows = [x.flatten(0, 1) for x in (batch.logprobs_BGT, moved.old_logprobs_BGT, advantages, batch.mask_BGT)]
             counted, wanted = int(module.count_clipped(*rows, script.hp).sum()), tokens if clipped else 0
             need(counted == wanted, f"count_clipped says that {counted} tokens are clipped, and {wanted} are")
+
+
+def tokens_are_bounded_alone(script: Script, batch: Batch, advantages: Tensor, weights: Tensor) -> None:
+    """Where every other token is beyond its own bound and all ratios of the rest are 1, the rest has a gradient."""
+    odd = torch.arange(batch.mask_BGT.shape[-1]) % 2 == 1
+    mixed = batch._replace(old_logprobs_BGT=torch.where(odd, batch.old_logprobs_BGT, batch.logprobs_BGT))
+    _, gradient = loss_and_gradient(script, mixed, advantages, weights)
+    _, beside = loss_and_gradient(script, mixed, torch.zeros_like(advantages), weights)
+    slope = gradient - beside
+    zero(slope[..., odd], "the gradient of a token whose own ratio is beyond its bound")
+    idle = int((slope == 0)[batch.mask_BGT & ~odd].sum())
+    need(idle == 0, f"{idle} tokens have no gradient, and only others of their responses are beyond a bound")
 
 
 # -------- Checking --------

@@ -111,6 +111,7 @@ def every_number_acts(script: Script, pairs: Pairs) -> None:
         for parameter in numbers:
             value = getattr(script.hp, parameter.argument, None)
             need(value == parameter.value, f"the script's {parameter.argument} is {value}, not {parameter.value}")
+    margin_is_as_named(script, pairs)
     rich = make_pairs(5, 64, 4)
     loss, slope = loss_and_slope(script, rich)
     for name in names:
@@ -121,6 +122,14 @@ def every_number_acts(script: Script, pairs: Pairs) -> None:
         ]
         if all(torch.equal(loss, other) and torch.equal(slope, moved) for other, moved in others):
             raise Broken(f"{name} changes nothing: loss and gradient are as with {value}")
+
+
+def margin_is_as_named(script: Script, pairs: Pairs) -> None:
+    """Of two equal responses the loss is log(1 + exp(margin)): the chosen one has to be ahead by that much."""
+    equal = Pairs(*(x[:, :1].expand_as(x) if x.ndim > 1 else x for x in pairs))
+    loss, _ = loss_and_slope(script, equal)
+    margin = torch.tensor(script.number("margin", 0.0), dtype=torch.float64)
+    close(loss, pairs.weights.sum() * torch.nn.functional.softplus(margin), "of pairs of equal responses, the loss")
 
 
 def float64_stays_float64(script: Script, pairs: Pairs) -> None:
