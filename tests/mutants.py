@@ -1369,7 +1369,7 @@ def factor_differs(script: Script, derived: Derived) -> bool:
 
 def weight_differs(script: Script, derived: Derived) -> bool:
     left_out = any(part.factor and part.number is None for part in derived.effects)  # what the policy decides
-    if derived.weight is None or left_out:
+    if derived.weight is None or left_out or derived.binary == "asymptotic":  # which says nothing of a prompt alone
         return False
     found = find_weight(script, derived.group_size, script.with_numbers(kl_coefficient=0.0))
     return not all(same_number(found.at(p), derived.weight.at(p)) for p in (0.1, 0.3, 0.5, 0.7, 0.9))

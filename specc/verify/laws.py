@@ -633,7 +633,7 @@ def steps_count_the_same(script: Script, plan: Plan, group: int) -> None:
     number = number - counts if same_for == "response" else number
     sees = torch.ones_like(ends)
     sees[1:], sees[0, 0] = same_for == "batch", same_for != "response"
-    wanted = 16 * (spot.double() - sees / number) * ends
+    wanted = 16 * (spot.double() - sees.double() / number) * ends
 
     def parts(rewards_BGT: Tensor) -> Tensor:
         advantages = advantages_with(script, batch, step_rewards_BGT=rewards_BGT)
@@ -734,8 +734,8 @@ def rewards_times_a_constant(script: Script, batch: Batch) -> None:
     What says that it is divided by a std has one of 1: of the batch or the group, or of the past steps.
     """
     plan, group = plan_of(script), max(2, batch.mask_BGT.shape[1])
-    moved_by = {plan.functions[name][0] for name in plan.state_updates}
-    own = moved_by == {"normalization"}  # without a baseline that moves between the steps
+    others = [name for name in plan.state_updates if plan.functions.get(name, ("normalization",))[0] != "normalization"]
+    own = plan.normalization_state and not others  # without a baseline that moves between the steps
     own = own and not (plan.kl_in_reward and getattr(plan.spec.normalization, "of_returns", False))
     spread = getattr(plan.spec.normalization, "divisor", "none") == "std" and not plan.normalization_state
     if own:
