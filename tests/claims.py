@@ -9,6 +9,7 @@ A check finds the verdict from what it computes; the declared one has to equal i
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -20,10 +21,7 @@ from typing import Any
 import torch
 from test_oracles import (
     ACTIONS,
-    BEST,
-    DROP_EQUAL,
     ESTIMATORS,
-    MOST_SPREAD,
     OTHER_PROMPT,
     batch_std,
     by_count,
@@ -45,9 +43,12 @@ from test_oracles import (
 )
 from torch import Tensor
 
+from specc.plan import Plan
+from specc.render import render
+from specc.spec import Spec
 from specc.verify.enumerate import Context, batches, moments
-from specc.verify.environment import COIN, SHORT, Environment, coin, far, fixed, level, world
-from specc.verify.script import Script
+from specc.verify.environment import COIN, SHORT, Environment, coin, far, fixed, level, stepped, world
+from specc.verify.script import Script, load_script
 from specc.verify.verdict import Compared, compare, compare_limit, distinct, find_weight
 from specc.weights import Weight
 
@@ -221,32 +222,113 @@ def _() -> Found:
     )
 
 
-@claim("reward", "Training on the best of k responses has the gradient of the success rate.", FALSE)
+BEST_OF_K = {"quantity": "likelihood", "sampling": {"keep": "best"}}
+
+
+@claim("reward", "Training on the best of k responses (RAFT) has the gradient of the success rate.", FALSE)
 def _() -> Found:
-    script, k = edited(BEST), 4
+    script, k = estimator(**BEST_OF_K), 4
     assert all(same(weight(script, k).at(p), (1 - (1 - p) ** (k - 1)) / p) for p in RATES)
     return of_rate(script, k), f"k = {k}: prompts are weighted by w = (1 - q^(k - 1))/p = {weights(script, k)}"
 
 
+def keeping(keep: Any, size: int = 4, **answers: Any) -> Script:
+    more = {"resample": False} if keep == "mixed" else {}
+    return estimator(sampling={"group_size": size, "keep": keep, **more}, **answers)
+
+
 @claim("reward", "Keeping the m of n responses whose rewards vary most leaves the objective what it was.", FALSE)
 def _() -> Found:
-    script = edited(MOST_SPREAD, baseline="leave_one_out")
+    script = keeping({"max_variance": 4}, 16, baseline="leave_one_out")
     return (
         of_rate(script, 16),
         f"m = 4 of n = 16, leave-one-out, 0/1 rewards: w = {weights(script, 16)}, without the selection 1",
     )
 
 
+@claim("reward", "With the group's std besides (PODS), a prompt's weight tends to 1/(2pq) as n grows.", TRUE)
+def _() -> Found:
+    script, sizes = keeping({"max_variance": 4}, 16, baseline="group_mean", normalization=group_std()), (16, 48, 160)
+    limits = [1 / (2 * p * (1 - p)) for p in RATES]
+    found = [[weight(script, size).at(p) for p in RATES] for size in sizes]
+    errors = [max(abs(w / limit - 1) for w, limit in zip(row, limits, strict=True)) for row in found]
+    return (
+        cases(errors[0] > errors[1] > errors[2], errors[2] < 1e-5),
+        f"m = 4, n = 16, then 48, then 160: w = {'; '.join(n(row) for row in found)} at p = {n(RATES)}, and 1/(2pq) = "
+        f"{n(limits)}, the slope of log(p/q)/2",
+    )
+
+
 @claim("reward", "Groups of equal rewards may be left out: they teach nothing.", OPEN)
 def _() -> Found:
-    body = DROP_EQUAL.split("def compute_advantages")[0]
-    with_baseline, without = edited(body, baseline="leave_one_out"), edited(DROP_EQUAL)
-    environment = coin((1, 4), (3, 2))
-    limits = [compare_limit(script, environment, 2, script.hp) for script in (with_baseline, without)]
+    scripts = [keeping("mixed", baseline="leave_one_out"), keeping("mixed")]
+    limits = [compare_limit(script, coin((1, 4), (3, 2)), 2, script.hp) for script in scripts]
     return (
         cases(*(each.common for each in limits)),
         f"p = 0.2, 0.6, k = 2, as the batch grows: w = {n(limits[0].factors)} with leave-one-out, "
         f"w = {n(limits[1].factors)} without a baseline, where they do teach",
+    )
+
+
+@claim("reward", "Sampling until all groups are mixed (DAPO) changes only a factor that all prompts share.", TRUE)
+def _() -> Found:
+    answers = {"baseline": "group_mean", "normalization": group_std()}
+    environment = coin((1, 4), (3, 2))
+    kept, every = (compare_limit(s, environment, 3, s.hp) for s in (keeping("mixed", **answers), estimator(**answers)))
+    shares = [a / b for a, b in zip(kept.factors, every.factors, strict=True)]
+    mixed = sum(1 - p**3 - (1 - p) ** 3 for p in (0.2, 0.6)) / 2
+    assert same(shares, [1 / mixed] * 2)
+    return (
+        cases(len(distinct(shares)) == 1),
+        f"p = 0.2, 0.6, k = 3, the group's mean and std, as the batch grows: w = {n(kept.factors)}, and "
+        f"{n(every.factors)} of all groups: {n(shares[0])} times, 1 over the share of mixed groups",
+    )
+
+
+@claim("reward", "The rewards of mixed groups alone, without a baseline (Reinforce-Rej), weight prompts alike.", FALSE)
+def _() -> Found:
+    script, k = keeping("mixed"), 4
+    assert all(same(weight(script, k).at(p), 1 - p ** (k - 1)) for p in RATES)
+    return of_rate(script, k), f"k = {k}: w = 1 - p^(k - 1) = {weights(script, k)}"
+
+
+@claim("reward", "Adding the likelihood of correct responses (VAPO) leaves the direction for 0/1 rewards.", OPEN)
+def _() -> Found:
+    script, environment = estimator(baseline="leave_one_out", positive_nll={"coefficient": 0.5}), coin((1, 4), (3, 2))
+    (small,) = compare(script, environment, 2, script.hp)
+    large = compare_limit(script, environment, 2, script.hp)
+    return (
+        cases(small.common, large.common),
+        f"p = 0.2, 0.6, leave-one-out, k = 2, a coefficient of 0.5: w = {n(small.factors)} in a batch of both, "
+        f"{n(large.factors)} as the batch grows",
+    )
+
+
+def steps(baseline: Any = "none") -> Script:
+    return estimator(baseline, reward={"source": "process_reward"}, quantity="token_advantage")
+
+
+@claim(
+    "reward", "Rewards of steps, to the credit of the tokens up to their ends, have the gradient of their sum.", TRUE
+)
+def _() -> Found:
+    worlds = (stepped("real"), *REAL)
+    return of_gradient(steps(), worlds, (1, 2)), f"{len(worlds)} worlds of responses with one to three steps: equal"
+
+
+@claim("reward", "The mean of steps, taken from each step (process supervision), only shifts credit.", FALSE)
+def _() -> Found:
+    script, environment = steps({"source": "batch_mean", "unit": "step"}), stepped("real").only(0)
+    tables = environment.tables
+    count = tables.step_ends.sum(-1).double()
+    mean = float((tables.probs * tables.rewards).sum() / (tables.probs * count).sum())
+    found = compare_limit(script, environment, 2, script.hp)
+    charged = expected(environment, tables.rewards) - mean * expected(environment, count)
+    assert same(found.mean, charged)
+    return (
+        cases(found.parallel),
+        f"as the batch grows, E[g] = G - m grad E[N], with N steps of a response and the mean m = {n(mean)} of one: "
+        f"{n(found.angles[0])} degrees off G",
     )
 
 
@@ -699,6 +781,31 @@ def _() -> Found:
     )
 
 
+MAXRL = ("group_mean", {"scope": "group", "divide_by": "mean", "epsilon": 0.0})
+
+
+@claim("normalization", "Dividing by the group's mean reward (MaxRL) maximizes log p, whose slope is 1/p.", OPEN)
+def _() -> Found:
+    script, sizes = estimator(*MAXRL), (4, 256)
+    errors = [[abs(weight(script, k).at(p) * p - 1) for p in RATES] for k in sizes]
+    assert all(same(weight(script, 4).at(p), (1 - (1 - p) ** 3) / p) for p in RATES)
+    return (
+        cases(*(max(row) < 1e-9 for row in errors)),
+        f"1/p = {n([1 / p for p in RATES])} at p = {n(RATES)}; w = (1 - q^(k - 1))/p = "
+        f"{n([weight(script, 4).at(p) for p in RATES])} for k = 4, {n([weight(script, 256).at(p) for p in RATES])} for "
+        f"k = 256",
+    )
+
+
+@claim("normalization", "For 0/1 rewards MaxRL has the objective of fine-tuning on the best of k (RAFT).", TRUE)
+def _() -> Found:
+    pairs = [[weight(script, k) for script in (estimator(*MAXRL), estimator(**BEST_OF_K))] for k in (2, 4, 16)]
+    return (
+        cases(*(same(a.at(p), b.at(p)) for a, b in pairs for p in RATES)),
+        f"k = 2, 4, 16: the same w at p = {n(RATES)}, for k = 16 {n([pairs[2][0].at(p) for p in RATES])}",
+    )
+
+
 # -------- Objective --------
 
 
@@ -775,6 +882,62 @@ def _() -> Found:
     )
 
 
+@claim("objective", "GSPO-token has the gradient of GSPO, where all tokens of a response have one advantage.", TRUE)
+def _() -> Found:
+    answers = {"baseline": "group_mean", "normalization": group_std(), "aggregation": "seq_mean_token_mean"}
+    pair = [estimator(**answers, ratio=r, clip=CLIP) for r in ("sequence_mean", "sequence_mean_token")]
+    first = [gradients(each, REAL[1], 2)[0] for each in pair]
+    later = [moments(each, far("real"), 2, each.hp, reused=True).mean for each in pair]
+    return (
+        cases(same(*first), same(*later)),
+        f"the largest difference between the gradients of a batch is {n(float((first[0] - first[1]).abs().max()))}, "
+        f"over {len(first[0])} batches of two prompts; on old samples, later, between E[g], "
+        f"{n(float((later[0] - later[1]).abs().max()))}",
+    )
+
+
+def on_pairs(kl: str, **objective: Any) -> Script:
+    answers = {"quantity": "preference", **objective}
+    return preferences(json.dumps({**PREFERENCES, "kl": kl, "objective": answers}))
+
+
+PREFERENCES = {"name": "oracle", "reward": "preferences", "baseline": "pair", "normalization": "none"}
+
+
+@cache
+def preferences(answers: str) -> Script:
+    plan = Plan(Spec.model_validate_json(answers))
+    return load_script(render(plan, "oracle.yaml", "0" * 16), "oracle.py", plan)
+
+
+@claim("objective", "DPO's first step, on pairs of the policy's own, has the gradient of the win rate.", SCALED)
+def _() -> Found:
+    betas, alone, later, exact = (0.1, 0.5), [], 0.0, True
+    for beta in betas:
+        script = on_pairs("implicit", beta=beta)
+        found = [each for world in (coin((1, 3)), *REAL) for each in compare(script, world, 2, script.hp)]
+        exact &= all(each.parallel and same(each.factors, [2 * beta] * len(each.factors)) for each in found)
+        alone.append(found[0].factors[0])
+        moved = [each for world in REAL for each in compare(script, world, 2, script.hp, reused=True)]
+        later = max(later, *(angle for each in moved for angle in each.angles))
+    return (
+        SCALED if exact else FALSE,
+        f"beta = {n(betas)}: {n(alone)} = 2 beta of it; later, when the policy has left the reference, up to "
+        f"{n(later)} degrees off",
+    )
+
+
+@claim("objective", "SimPO's first step has the gradient of the win rate, too.", FALSE)
+def _() -> Found:
+    script = on_pairs("none", beta=2.0, length_normalized=True, margin=1.0)
+    found = [each for world in REAL for each in compare(script, world, 2, script.hp)]
+    return (
+        cases(all(each.parallel for each in found)),
+        f"beta = 2, margin 1, responses of 1 to 3 tokens: up to {n(max(a for each in found for a in each.angles))} "
+        f"degrees off",
+    )
+
+
 @claim("objective", "A ratio for each token makes later updates of a batch unbiased.", FALSE)
 def _() -> Found:
     found = {}
@@ -812,6 +975,8 @@ digits; those called equal agree to 1e-10.
 - The *die* has five responses of one token, equally probable, with rewards -1, 0, 1, 2, 3: mu = 1, sigma^2 = 2.
 - *Pairs of tokens* are aa, ab, ba, bb, equally probable, with rewards 0, 1, 3, -1. V is that of the empty response, of
   a and of b.
+- The *win rate* is the chance that a response of the policy is chosen over one of the policy that wrote the pairs, a
+  response being chosen over another with the chance sigmoid of the difference of their rewards.
 - In the table on KL, pi = (1/2, 1/2) and ref = (1/4, 3/4) for two responses of one token, and the coefficient is 1.
 - *Old samples* are responses '.', 'a.', 'aa' from a policy with '.' in 1 of 24, where pi has 1 of 2; what follows a is
   even in both.

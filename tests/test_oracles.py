@@ -54,6 +54,7 @@ def answers_of(
     kl: Any = "none",
     reward: Any = "verifier",
     quantity: str = "sequence_advantage",
+    sampling: dict[str, Any] | None = None,
     **objective: Any,
 ) -> str:
     """The answers of a spec, as text: those of no baseline where nothing else is said."""
@@ -66,7 +67,7 @@ def answers_of(
             "baseline": baseline,
             "normalization": normalization,
             "objective": {"quantity": quantity, "aggregation": aggregation, **more, **objective},
-            "sampling": {"group_size": 4},
+            "sampling": {"group_size": 4, **(sampling or {})},
         }
     )
 
