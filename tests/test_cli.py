@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from specc import demo as demos
 from specc import paths, report
 from specc.answers import ASKED, QUESTIONS, answers_to
 from specc.cli import main
+from specc.derive import derive
 from specc.load import load_spec
 
 SPEC = """\
@@ -309,6 +311,20 @@ def test_answers_to_a_question_lists_every_field(question: str) -> None:
 def test_the_readme_has_the_table_of_the_shipped_algorithms() -> None:
     readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
     assert run("algorithms", "--markdown").stdout.strip() in readme
+
+
+def test_the_readme_has_the_verdict_on_every_shipped_algorithm() -> None:
+    """By family, as the specs claim, and as a line of what `specc verify` prints; and how long the first script is."""
+    root = Path(__file__).parent.parent
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    for path in sorted((root / "algorithms").glob("*.yaml")):
+        spec = load_spec(path).spec
+        after = readme.partition(f"[{spec.title}](algorithms/{path.name})")[2]
+        assert after.partition(" *")[2].partition("*")[0] == spec.claim
+        derived = derive(spec)
+        assert re.search(rf"^{path.stem} +\d+ +{derived.binary} +{derived.real} .* hold +holds$", readme, re.MULTILINE)
+    lines = len((root / "generated" / "reinforcepp.py").read_text(encoding="utf-8").splitlines())
+    assert f"train.py: written, {lines} lines" in readme
 
 
 def test_demo_says_where_things_are_and_how_to_train(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

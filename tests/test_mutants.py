@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -44,6 +45,14 @@ def test_the_mutants_are_many_and_everywhere() -> None:
     fragments = {path.relative_to(templates_dir()).as_posix() for path in templates_dir().glob("*/*.py")}
     without = {file for file in fragments - {mutant.file for mutant in MUTANTS} if not file.startswith("sections/")}
     assert without == EMPTY | OUTSIDE
+
+
+def test_the_docs_list_every_mutant() -> None:
+    """As `make mutants` prints them, but for what else catches each, which takes minutes to find."""
+    text = (Path(__file__).parents[1] / "docs" / "verification.md").read_text(encoding="utf-8")
+    for mutant in MUTANTS:
+        assert f"\n| {mutant.name} | `{mutant.file}` | `{mutant.caught_by}` | " in text
+    assert text.count(".j2` | `") + text.count(".py` | `") == len(MUTANTS)
 
 
 def test_every_check_catches_some() -> None:
