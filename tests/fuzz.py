@@ -207,7 +207,7 @@ def examine(spec: Spec, text: str) -> list[str]:
         script = load_script(text, "drawn.py", Plan(spec))
         broken = [f"law {r.law.name}: {r.detail}" for r in check_laws(script, batches=2) if r.verdict == "broken"]
         dead = [f"not used: {name}" for name in unused_in(ast.parse(text))]
-        dead += [f"not given: {name}" for name in not_given(ast.parse(text)) if spec.online]
+        dead += [f"not given: {name}" for name in (not_given(ast.parse(text)) if spec.online else [])]
         wrong = [*disagreements(spec, script), *broken_identities(spec, script, most=2)]
         return [*dead, *broken, *wrong]
     except Exception as error:
