@@ -738,7 +738,8 @@ def draw_learning_curve(folder: Path, metrics: list[dict], names: tuple[str, str
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        return print("no learning_curve.png: matplotlib is not installed")
+        print("no learning_curve.png: matplotlib is not installed")
+        return
     axes = Figure(figsize=(7, 4), layout="constrained").subplots()
     for name, style in zip(names, ("-", "o-"), strict=True):
         if points := [(row["step"], row[name]) for row in metrics if name in row]:
