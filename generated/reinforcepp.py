@@ -653,7 +653,7 @@ def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
     return model, eos_ids
 
 
-def memory_needed(trained: dict[str, torch.nn.Module], frozen: dict[str, torch.nn.Module]) -> str:
+def memory_line(trained: dict[str, torch.nn.Module], frozen: dict[str, torch.nn.Module]) -> str:
     """What the weights, the gradients and Adam's moments of the run take, in words; activations come on top."""
     sizes = {}
     for name, module in trained.items():
@@ -835,14 +835,14 @@ def train(args: Args) -> None:
     policy = Policy(model, args.temperature, shared)
     adam = {"betas": (args.adam_beta1, args.adam_beta2), "weight_decay": args.weight_decay, "fused": True}
     optimizer = torch.optim.AdamW(policy.parameters(), args.learning_rate, **adam)
-    policy, optimizer = accelerator.prepare(policy, optimizer)
     schedule = "constant_with_warmup" if args.lr_scheduler == "constant" else args.lr_scheduler
-    scheduler = transformers.get_scheduler(schedule, optimizer.optimizer, args.warmup_steps, args.steps * updates)
+    scheduler = transformers.get_scheduler(schedule, optimizer, args.warmup_steps, args.steps * updates)
+    policy, optimizer = accelerator.prepare(policy, optimizer)
     accelerator.register_for_checkpointing(scheduler)
     folder = Path(args.output_dir)
     restored = load_checkpoint(accelerator, folder) if args.resume else {"step": 0}
     if main:
-        print(memory_needed({"policy": policy}, {"reference": reference}))
+        print(memory_line({"policy": policy}, {"reference": reference}))
         drop_lines(folder, from_step=restored["step"])
     accelerator.init_trackers(folder.name, {k: v for k, v in vars(args).items() if isinstance(v, int | float | str)})
 

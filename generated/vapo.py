@@ -787,7 +787,7 @@ def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
     return model, eos_ids
 
 
-def memory_needed(trained: dict[str, torch.nn.Module], frozen: dict[str, torch.nn.Module]) -> str:
+def memory_line(trained: dict[str, torch.nn.Module], frozen: dict[str, torch.nn.Module]) -> str:
     """What the weights, the gradients and Adam's moments of the run take, in words; activations come on top."""
     sizes = {}
     for name, module in trained.items():
@@ -970,20 +970,18 @@ def train(args: Args) -> None:
     policy = Policy(model, args.temperature, shared)
     adam = {"betas": (args.adam_beta1, args.adam_beta2), "weight_decay": args.weight_decay, "fused": True}
     optimizer = torch.optim.AdamW(policy.parameters(), args.learning_rate, **adam)
-    policy, optimizer = accelerator.prepare(policy, optimizer)
     schedule = "constant_with_warmup" if args.lr_scheduler == "constant" else args.lr_scheduler
-    scheduler = transformers.get_scheduler(schedule, optimizer.optimizer, args.warmup_steps, policy_updates)
+    scheduler = transformers.get_scheduler(schedule, optimizer, args.warmup_steps, policy_updates)
+    policy, optimizer = accelerator.prepare(policy, optimizer)
     accelerator.register_for_checkpointing(scheduler)
     critic_optimizer = torch.optim.AdamW(critic.parameters(), args.critic_learning_rate, **adam)
+    critic_scheduler = transformers.get_scheduler(schedule, critic_optimizer, args.warmup_steps, args.steps * updates)
     critic, critic_optimizer = accelerator.prepare(critic, critic_optimizer)
-    critic_scheduler = transformers.get_scheduler(
-        schedule, critic_optimizer.optimizer, args.warmup_steps, args.steps * updates
-    )
     accelerator.register_for_checkpointing(critic_scheduler)
     folder = Path(args.output_dir)
     restored = load_checkpoint(accelerator, folder) if args.resume else {"step": 0}
     if main:
-        print(memory_needed({"policy": policy, "critic": critic}, {}))
+        print(memory_line({"policy": policy, "critic": critic}, {}))
         drop_lines(folder, from_step=restored["step"])
     accelerator.init_trackers(folder.name, {k: v for k, v in vars(args).items() if isinstance(v, int | float | str)})
 
