@@ -29,7 +29,6 @@ import resource
 import shutil
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn, get_type_hints
 
 import torch
+import transformers
 import yaml
 from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
@@ -44,17 +44,7 @@ from accelerate.utils import gather_object, tqdm
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GenerationConfig,
-    HfArgumentParser,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    get_scheduler,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
 def arg(default: Any, help: str) -> Any:
@@ -99,7 +89,7 @@ class Args:
     report_to: str = arg("tensorboard", "accelerate's trackers, separated by commas")
 
 
-def check_args(args: Args, required: tuple[str, ...], minibatches: int) -> None:
+def check_args(args: Args, required: tuple[str, ...]) -> None:
     """Stops the run at a bad argument, before anything is loaded."""
     for name in required:
         if not getattr(args, name):
@@ -112,17 +102,12 @@ def check_args(args: Args, required: tuple[str, ...], minibatches: int) -> None:
                 stop(f"--{name} is {getattr(args, name)}, and must be {bound}")
     if args.lr_scheduler not in ("constant", "linear", "cosine"):
         stop(f"--lr_scheduler is {args.lr_scheduler}, and must be constant, linear or cosine")
-    if args.prompts_per_step % minibatches:
-        stop(f"--prompts_per_step {args.prompts_per_step} does not divide into --minibatches {minibatches}")
-    local = Path(args.model)
+    local, folder = Path(args.model), Path(args.output_dir)
     if local.exists() and not (local / "config.json").is_file():
         stop(f"--model: {args.model} is no checkpoint, it has no config.json")
     if not local.exists() and (local.is_absolute() or args.model.startswith(".") or args.model.count("/") > 1):
         stop(f"--model: there is no folder {args.model}")
-    folder = Path(args.output_dir)
-    if folder.is_file():
-        stop(f"--output_dir: {folder} is a file")
-    if folder.exists() and any(folder.iterdir()) and not args.resume:
+    if folder.is_dir() and any(folder.iterdir()) and not args.resume:
         stop(f"--output_dir: {folder} is not empty; go on there with --resume, or name another folder")
 
 
@@ -133,7 +118,7 @@ def check_args(args: Args, required: tuple[str, ...], minibatches: int) -> None:
 SIDES = ("chosen", "rejected")
 
 
-def load_pairs(source: str, argument: str) -> list[dict[str, Any]]:
+def load_pairs(source: str, argument: str) -> list[dict]:
     """The rows of a file or dataset with `prompt`, `chosen` and `rejected`, the latter two as text."""
     rows = load_rows(source, argument)
     for number, row in enumerate(rows, start=1):
@@ -150,8 +135,8 @@ def load_pairs(source: str, argument: str) -> list[dict[str, Any]]:
 
 
 def tokenize_pairs(
-    rows: list[dict[str, Any]], tokenizer: PreTrainedTokenizerBase, longest_prompt: int, longest: int
-) -> list[dict[str, Any]]:
+    rows: list[dict], tokenizer: PreTrainedTokenizerBase, longest_prompt: int, longest: int
+) -> list[dict]:
     """Adds `ids`, the prompt's tokens, and `answers`, those of the chosen and of the rejected one, EOS included.
 
     An answer of more than `longest` tokens is cut there and has no EOS. A pair is left out where the prompt is too
@@ -251,7 +236,7 @@ PAIR_METRICS = (
 )
 
 
-def pad_pairs(rows: list[dict[str, Any]], pad: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def pad_pairs(rows: list[dict], pad: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Prompts [B, P] with their mask, and their answers [B, 2, T] with theirs: 0 is the chosen one, 1 the rejected."""
     longest = max(len(ids) for row in rows for ids in row["answers"])
     tokens = [[ids + [pad] * (longest - len(ids)) for ids in row["answers"]] for row in rows]
@@ -261,9 +246,7 @@ def pad_pairs(rows: list[dict[str, Any]], pad: int, device: torch.device) -> tup
 
 
 @torch.no_grad()
-def pair_logprobs(
-    policy: nn.Module, rows: list[dict[str, Any]], at_once: int, pad: int, device: torch.device
-) -> list[Tensor]:
+def pair_logprobs(policy: nn.Module, rows: list[dict], at_once: int, pad: int, device: torch.device) -> list[Tensor]:
     """The log-probs of each row's answers, [2, T] on the CPU, `at_once` rows at a time."""
     found = []
     for first in range(0, len(rows), at_once):
@@ -274,7 +257,7 @@ def pair_logprobs(
     return found
 
 
-def reference_logprobs(rows: list[dict[str, Any]], device: torch.device) -> Tensor:
+def reference_logprobs(rows: list[dict], device: torch.device) -> Tensor:
     """What was found for these rows by the reference, as one batch. [B, 2, T], 0 on pads."""
     sides = [row["ref_logprobs"][side] for row in rows for side in (0, 1)]
     padded = nn.utils.rnn.pad_sequence(sides, batch_first=True)
@@ -293,9 +276,6 @@ def sum_pairs(rewards_B2: Tensor, logprobs: Tensor, mask: Tensor) -> Tensor:
 # -------- Log-probs ---------------------------------------------------------------------------------------------------
 
 
-CHUNK = 1024  # tokens whose logits are in memory at a time
-
-
 class Packed(NamedTuple):
     """Prompts and their responses as the rows of a forward pass."""
 
@@ -308,17 +288,15 @@ class Packed(NamedTuple):
 def pack(ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, shared: bool) -> Packed:
     """One row a prompt, which its responses share, kept apart by the attention mask; or one row a response."""
     (B, G, T), P = tokens_BGT.shape, ids_BP.shape[1]
-    device, inputs_BGT = ids_BP.device, tokens_BGT[..., :-1]  # no token is predicted from a response's last position
+    inputs_BGT, steps_T = tokens_BGT[..., :-1], torch.arange(T, device=ids_BP.device)  # nothing follows the last token
     if not shared:
         ids = torch.cat([ids_BP.repeat_interleave(G, dim=0), inputs_BGT.flatten(0, 1)], dim=1)
-        mask = torch.cat([mask_BP.repeat_interleave(G, dim=0), torch.ones_like(inputs_BGT.flatten(0, 1)).bool()], dim=1)
-        before = torch.arange(B * G, device=device)[:, None] * ids.shape[1] + torch.arange(
-            P - 1, P - 1 + T, device=device
-        )
+        mask = functional.pad(mask_BP.repeat_interleave(G, dim=0), (0, T - 1), value=True)
+        before = torch.arange(B * G, device=ids.device)[:, None] * ids.shape[1] + P - 1 + steps_T
         return Packed(ids, position_ids(mask), mask, before.view(B, G, T))
     ids = torch.cat([ids_BP, inputs_BGT.flatten(1)], dim=1)
-    S = ids.shape[1]
-    continued_BGT = mask_BP.sum(1)[:, None, None] + torch.arange(T - 1, device=device).expand(B, G, T - 1)
+    S, device = ids.shape[1], ids.device
+    continued_BGT = mask_BP.sum(1)[:, None, None] + steps_T[:-1].expand(B, G, T - 1)
     positions = torch.cat([position_ids(mask_BP), continued_BGT.flatten(1)], dim=1)
     seen = torch.zeros(B, S, S, dtype=torch.bool, device=device)
     seen[:, :, :P] = mask_BP[:, None]
@@ -326,7 +304,7 @@ def pack(ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, shared: bool) -> P
     causal = torch.ones(T - 1, T - 1, dtype=torch.bool, device=device).tril()
     seen[:, P:, P:] = torch.block_diag(*[causal] * G) if T > 1 else False
     seen |= torch.eye(S, dtype=torch.bool, device=device)  # a pad sees itself: an empty row of attention is undefined
-    before_GT = P - 1 + torch.arange(T, device=device) + torch.arange(G, device=device)[:, None] * (T - 1)
+    before_GT = P - 1 + steps_T + torch.arange(G, device=device)[:, None] * (T - 1)
     before_GT[:, 0] = P - 1
     return Packed(ids, positions, seen[:, None], torch.arange(B, device=device)[:, None, None] * S + before_GT)
 
@@ -348,14 +326,14 @@ def hidden_before(
     windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
     fits = all(window >= P + T for window in windows if window)  # the mask of a shared row knows no window
     rows = pack(ids_BP, mask_BP, tokens_BGT, shared and fits and sharing_pays(P, G, T, config.hidden_size))
-    hidden = backbone(
-        rows.ids, attention_mask=rows.attention, position_ids=rows.positions, use_cache=False
-    ).last_hidden_state
-    return hidden.flatten(0, 1)[rows.before[mask_BGT]]
+    output = backbone(rows.ids, attention_mask=rows.attention, position_ids=rows.positions, use_cache=False)
+    return output.last_hidden_state.flatten(0, 1)[rows.before[mask_BGT]]
 
 
 class Policy(nn.Module):
-    """A language model that answers with log-probs; its logits exist for CHUNK tokens at a time."""
+    """A language model that answers with log-probs."""
+
+    chunk = 1024  # tokens whose logits are in memory at a time
 
     def __init__(self, model: PreTrainedModel, temperature: float, shared: bool) -> None:
         super().__init__()
@@ -368,7 +346,7 @@ class Policy(nn.Module):
 
     def score_all(self, hidden: Tensor, tokens_BGT: Tensor, mask_BGT: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies of the tokens under the mask, from the hidden states before them [N, H]."""
-        chunks = list(zip(hidden.split(CHUNK), tokens_BGT[mask_BGT].split(CHUNK), strict=True))
+        chunks = list(zip(hidden.split(self.chunk), tokens_BGT[mask_BGT].split(self.chunk), strict=True))
         if torch.is_grad_enabled() and len(chunks) > 1:
             parts = [checkpoint(self.score, h, target, use_reentrant=False) for h, target in chunks]
         else:
@@ -424,59 +402,50 @@ def stop(message: str) -> NoReturn:
     raise SystemExit("error: " + message.replace("\n", " "))
 
 
-def load_rows(source: str, argument: str) -> list[dict[str, Any]]:
+def load_rows(source: str, argument: str) -> list[dict]:
     """The rows of a JSONL file or of a Hugging Face dataset (an id, `id:split`, or a folder), each with a `prompt`."""
     if Path(source).is_file():
         try:
             lines = Path(source).read_text(encoding="utf-8").split("\n")
+            rows = [json.loads(line) for line in lines if line.strip()]
         except UnicodeDecodeError as error:
             stop(f"--{argument}: {source} is not UTF-8 ({error.reason} at byte {error.start})")
-        rows = []
-        for number, line in enumerate(lines, start=1):
-            try:
-                rows += [json.loads(line)] if line.strip() else []
-            except json.JSONDecodeError as error:
-                stop(f"--{argument}: {source}:{number} is not a line of JSON ({error.msg})")
+        except json.JSONDecodeError as error:
+            stop(f"--{argument}: {source}:{lines.index(error.doc) + 1} is not a line of JSON ({error.msg})")
     elif source.endswith((".jsonl", ".json")):
         stop(f"--{argument}: there is no file {source}")
     else:
-        from datasets import DatasetDict, load_dataset, load_from_disk
+        from datasets import load_dataset, load_from_disk
 
         name, _, split = source.partition(":")
         try:
-            data = load_from_disk(name) if (Path(name) / "dataset_info.json").exists() else load_dataset(name)
+            on_disk = (Path(name) / "dataset_info.json").exists()
+            rows = (load_from_disk(name) if on_disk else load_dataset(name, split=split or "train")).to_list()
         except Exception as error:  # the library's own errors say what is wrong, and there are many kinds
             stop(f"--{argument}: cannot load the dataset {name} ({error})")
-        if isinstance(data, DatasetDict):
-            data = data.get(split or "train") or stop(f"--{argument}: {name} has the splits {', '.join(data)}")
-        rows = data.to_list()
     for number, row in enumerate(rows, start=1):
         if not (isinstance(row, dict) and isinstance(row.get("prompt"), str | list)):
             stop(f"--{argument}: row {number} of {source} has no column `prompt` with text or chat messages")
     return rows or stop(f"--{argument}: {source} has no rows")
 
 
-def tokenize(rows: list[dict[str, Any]], tokenizer: PreTrainedTokenizerBase, longest: int) -> list[dict[str, Any]]:
+def tokenize(rows: list[dict], tokenizer: PreTrainedTokenizerBase, longest: int) -> list[dict]:
     """Adds `ids` to the rows, the prompt's tokens, and leaves out the prompts that are longer than `longest` tokens."""
     kept = []
     for row in rows:
-        if isinstance(row["prompt"], str):
-            ids = tokenizer(row["prompt"])["input_ids"]
-        else:
-            try:
-                text = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, tokenize=False)
-            except Exception as error:  # the template is a program of its own
-                stop(f"the tokenizer's chat template cannot write the prompt {str(row['prompt'])[:80]} ({error})")
-            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        text, chat = row["prompt"], isinstance(row["prompt"], list)
+        try:
+            text = tokenizer.apply_chat_template(text, add_generation_prompt=True, tokenize=False) if chat else text
+        except Exception as error:  # the template is a program of its own
+            stop(f"the tokenizer's chat template cannot write the prompt {str(text)[:80]} ({error})")
+        ids = tokenizer(text, add_special_tokens=not chat)["input_ids"]  # a template writes them itself
         kept += [{**row, "ids": ids}] if 0 < len(ids) <= longest else []
-    if len(kept) < len(rows):
-        print(
-            f"{len(rows) - len(kept)} of {len(rows)} prompts are empty or longer than {longest} tokens and are left out"
-        )
+    if left_out := len(rows) - len(kept):
+        print(f"{left_out} of {len(rows)} prompts are empty or longer than {longest} tokens and are left out")
     return kept or stop(f"no prompt has at most --max_prompt_length = {longest} tokens")
 
 
-def pad_left(rows: list[dict[str, Any]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def pad_left(rows: list[dict], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """The rows' prompts as one left-padded batch of ids and its mask, both [B, P]."""
     longest = max(len(row["ids"]) for row in rows)
     ids = [[pad] * (longest - len(row["ids"])) + row["ids"] for row in rows]
@@ -484,7 +453,7 @@ def pad_left(rows: list[dict[str, Any]], pad: int, device: torch.device) -> tupl
     return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
 
 
-def rows_of_step(rows: list[dict[str, Any]], step: int, count: int, seed: int) -> list[dict[str, Any]]:
+def rows_of_step(rows: list[dict], step: int, count: int, seed: int) -> list[dict]:
     """The `count` rows of a step: every epoch is a permutation of its own, so a step's rows depend on nothing else."""
     first, chosen = step * count, []
     while len(chosen) < count:
@@ -505,14 +474,13 @@ def start(args: Args, minibatches: int) -> Accelerator:
     known = {"all", "tensorboard"} | {tracker.value for tracker in get_available_trackers()}
     if unknown := sorted(set(trackers) - known):
         stop(f"--report_to: {', '.join(unknown)} is not installed, or no tracker of accelerate's")
-    accelerator = Accelerator(
-        mixed_precision="bf16" if args.bf16 else "no", log_with=trackers or None, project_dir=args.output_dir
-    )
+    precision = "bf16" if args.bf16 else "no"
+    accelerator = Accelerator(mixed_precision=precision, log_with=trackers or None, project_dir=args.output_dir)
     launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
     if launched != world:
         stop(f"{launched} processes were launched and accelerate sees {world}, so each would train alone")
-    if args.prompts_per_step % (world * minibatches):
-        parts = f"{world} processes x {minibatches} minibatches"
+    if args.prompts_per_step % (minibatches * world):
+        parts = f"--minibatches {minibatches} x {world} processes"
         stop(f"--prompts_per_step {args.prompts_per_step} does not divide into {parts}")
     try:
         Path(args.output_dir).mkdir(parents=True, exist_ok=True)
@@ -528,16 +496,15 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     except Exception as error:  # of transformers, tokenizers or the disk
         reason = str(error).partition("\n")[0]
         stop(f"--model: cannot load a tokenizer from {name} ({reason})")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return tokenizer
 
 
-def config_without_dropout(name: str) -> PreTrainedConfig:
+def config_without_dropout(name: str) -> transformers.PreTrainedConfig:
     """The checkpoint's configuration, with every dropout at 0."""
-    config = AutoConfig.from_pretrained(name)
+    config = transformers.AutoConfig.from_pretrained(name)
     for key, value in config.to_dict().items():
-        if isinstance(value, float) and ("dropout" in key or key.endswith("pdrop")):
+        if isinstance(value, float) and "drop" in key:
             setattr(config, key, 0.0)
     return config
 
@@ -545,16 +512,12 @@ def config_without_dropout(name: str) -> PreTrainedConfig:
 def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
     """The policy in float32 and the ids that end its responses; without dropout, whose noise is no ratio."""
     try:
-        config = config_without_dropout(name)
-        model = AutoModelForCausalLM.from_pretrained(name, config=config, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(name, config=config_without_dropout(name), dtype=torch.float32)
     except Exception as error:  # of transformers, safetensors or the disk
         reason = str(error).partition("\n")[0]
         stop(f"--model: cannot load {name} ({reason})")
-    ends = (
-        model.generation_config.eos_token_id
-        if model.generation_config.eos_token_id is not None
-        else config.eos_token_id
-    )
+    ends = model.generation_config.eos_token_id
+    ends = model.config.eos_token_id if ends is None else ends
     eos_ids = ends if isinstance(ends, list) else [ends]
     if None in eos_ids:
         stop(f"--model: {name} has no eos_token_id in its configuration, so no response could end")
@@ -563,7 +526,7 @@ def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
     return model, eos_ids
 
 
-def memory_needed(trained: dict[str, torch.nn.Module], frozen: dict[str, torch.nn.Module]) -> str:
+def memory_line(trained: dict[str, torch.nn.Module], frozen: dict[str, torch.nn.Module]) -> str:
     """What the weights, the gradients and Adam's moments of the run take, in words; activations come on top."""
     sizes = {}
     for name, module in trained.items():
@@ -621,19 +584,14 @@ def drop_lines(folder: Path, from_step: int) -> None:
 # -------- Reporting ---------------------------------------------------------------------------------------------------
 
 
-class Stopwatch:
-    """Seconds that each phase of a step takes."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self.seconds[f"time/{phase}"] += time.perf_counter() - start
+@contextmanager
+def timed(metrics: dict[str, float], phase: str) -> Iterator[None]:
+    """Adds the seconds that a phase takes to the step's metrics."""
+    start = time.perf_counter()
+    yield
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    metrics[f"time/{phase}"] = metrics.get(f"time/{phase}", 0.0) + time.perf_counter() - start
 
 
 def peak_memory() -> float:
@@ -661,22 +619,20 @@ def summarize_pairs(folder: Path) -> None:
     print(f"\nthe trained model is in {folder / 'model'}")
 
 
-def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]], names: tuple[str, str]) -> None:
+def draw_learning_curve(folder: Path, metrics: list[dict], names: tuple[str, str]) -> None:
     """Draws a metric and its held-out one by step into learning_curve.png, where matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         print("no learning_curve.png: matplotlib is not installed")
         return
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
+    axes = Figure(figsize=(7, 4), layout="constrained").subplots()
     for name, style in zip(names, ("-", "o-"), strict=True):
         if points := [(row["step"], row[name]) for row in metrics if name in row]:
             axes.plot(*zip(*points, strict=True), style, label=name)
     axes.set(xlabel="step", title=folder.name)
-    axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(folder / "learning_curve.png", dpi=120)
+    axes.figure.savefig(folder / "learning_curve.png", dpi=120)
     print(f"\nthe learning curve is {folder / 'learning_curve.png'}")
 
 
@@ -685,7 +641,7 @@ def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]], names: tupl
 
 def train(args: Args) -> None:
     # 1. Whatever can be wrong with the arguments and the data is found before the policy is loaded.
-    check_args(args, required=("model", "train_data", "output_dir"), minibatches=1)
+    check_args(args, required=("model", "train_data", "output_dir"))
     tokenizer = load_tokenizer(args.model)
     rows = load_pairs(args.train_data, "train_data")
     held_out = load_pairs(args.eval_data, "eval_data") if args.eval_data else []
@@ -709,19 +665,17 @@ def train(args: Args) -> None:
         row["ref_logprobs"] = ref_logprobs
     if args.gradient_checkpointing:
         model.gradient_checkpointing_enable()
-    betas = (args.adam_beta1, args.adam_beta2)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), args.learning_rate, betas, weight_decay=args.weight_decay, fused=True
-    )
-    policy, optimizer = accelerator.prepare(Policy(model, 1.0, shared), optimizer)
+    policy = Policy(model, 1.0, shared)
+    adam = {"betas": (args.adam_beta1, args.adam_beta2), "weight_decay": args.weight_decay, "fused": True}
+    optimizer = torch.optim.AdamW(policy.parameters(), args.learning_rate, **adam)
     schedule = "constant_with_warmup" if args.lr_scheduler == "constant" else args.lr_scheduler
-    scheduler = get_scheduler(schedule, optimizer.optimizer, args.warmup_steps, args.steps)
+    scheduler = transformers.get_scheduler(schedule, optimizer, args.warmup_steps, args.steps)
+    policy, optimizer = accelerator.prepare(policy, optimizer)
+    accelerator.register_for_checkpointing(scheduler)
     folder = Path(args.output_dir)
     restored = load_checkpoint(accelerator, folder) if args.resume else {"step": 0}
-    if restored["step"]:
-        scheduler.load_state_dict(restored["scheduler"])
     if main:
-        print(memory_needed({"policy": model}, {}))
+        print(memory_line({"policy": policy}, {}))
         drop_lines(folder, from_step=restored["step"])
     accelerator.init_trackers(folder.name, {k: v for k, v in vars(args).items() if isinstance(v, int | float | str)})
 
@@ -742,16 +696,14 @@ def train(args: Args) -> None:
         return {f"eval_{name}": mean for name, mean in zip(("loss", *PAIR_METRICS), means, strict=True)}
 
     # 3. The steps.
-    progress = tqdm(total=args.steps, initial=restored["step"], desc=folder.name, disable=not main)
     local = args.prompts_per_step // world
     mine = slice(accelerator.process_index * local, (accelerator.process_index + 1) * local)
-    for step in range(restored["step"], args.steps):
-        watch, metrics = Stopwatch(), {}
-        if held_out and step % args.eval_every == 0:
-            metrics |= evaluate()
+    progress = tqdm(range(restored["step"], args.steps), folder.name, args.steps, initial=restored["step"])
+    for step in progress:
+        metrics = evaluate() if held_out and step % args.eval_every == 0 else {}
 
         # The update: this process's pairs, some at a time; its rows depend on the seed and the step alone.
-        with watch("update"):
+        with timed(metrics, "update"):
             of_step = rows_of_step(rows, step, args.prompts_per_step, args.seed)[mine]
             totals = torch.zeros(2 + len(PAIR_METRICS), dtype=torch.float64, device=device)
             for first in range(0, local, at_once):
@@ -775,20 +727,16 @@ def train(args: Args) -> None:
         tokens, *means = accelerator.reduce(totals).tolist()
         metrics |= dict(zip(("loss", *PAIR_METRICS), means, strict=True))
         metrics |= {"grad_norm": norm, "learning_rate": scheduler.get_last_lr()[0], "num_tokens": int(tokens)}
-        metrics |= {**watch.seconds, "tokens_per_second": tokens / sum(watch.seconds.values())}
-        metrics |= {"peak_memory_gb": peak_memory()}
+        metrics |= {"tokens_per_second": tokens / metrics["time/update"], "peak_memory_gb": peak_memory()}
         accelerator.log(metrics, step=step)
         if main:
             append_line(folder / "metrics.jsonl", {"step": step, **metrics})
             shown = ("loss", "rewards/accuracies", "rewards/margins", "tokens_per_second")
-            progress.set_postfix({name: f"{metrics[name]:.3g}" for name in shown})
-            progress.update()
+            progress.set_postfix({name: metrics[name] for name in shown})
         if args.save_every and ((step + 1) % args.save_every == 0 or step + 1 == args.steps):
-            saved = {"scheduler": scheduler.state_dict()}
-            save_checkpoint(accelerator, folder, step + 1, saved, args.keep_checkpoints)
+            save_checkpoint(accelerator, folder, step + 1, {}, args.keep_checkpoints)
 
     # 4. What came of it.
-    progress.close()
     last = evaluate() if held_out else {}
     accelerator.log(last, step=args.steps)
     if main:
@@ -811,7 +759,7 @@ def main() -> None:
         except (yaml.YAMLError, TypeError, ValueError) as error:
             stop(f"{argv[0]} does not hold arguments and their values ({error})")
         argv = [f"--{name}={value}" for name, value in given.items() if value is not None] + argv[1:]
-    train(Args(**vars(HfArgumentParser(Args, allow_abbrev=False).parse_args(argv))))
+    train(Args(**vars(transformers.HfArgumentParser(Args, allow_abbrev=False).parse_args(argv))))
 
 
 if __name__ == "__main__":

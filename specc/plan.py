@@ -320,7 +320,7 @@ class Plan:
     @property
     def counts_by_ratio(self) -> bool:
         """Whether what is clipped is the ratio, and not each token's part of it."""
-        return "ratio" in self.functions["clipped"][1].positional
+        return self.has_clip and "ratio" in self.functions["clipped"][1].positional
 
     @property
     def loss_inputs(self) -> list[str]:

@@ -38,7 +38,7 @@ class Sampling(Block):
     epochs: Annotated[int, Field(ge=1)] = 1
     """passes over each batch of responses"""
     minibatches: Annotated[int, Field(ge=1)] = 1
-    """optimizer steps in each pass; the loss is averaged over each minibatch"""
+    """optimizer steps in each pass; the loss averages over a minibatch"""
     mask_truncated: bool = False
     """leave responses that did not end out of the loss"""
 

@@ -114,7 +114,7 @@ def test_a_learning_rate_schedule_that_there_is_not(refusal: Refusal) -> None:
 
 
 def test_prompts_that_do_not_divide_into_minibatches(refusal: Refusal) -> None:
-    assert refusal(minibatches=3) == "--prompts_per_step 8 does not divide into --minibatches 3"
+    assert refusal(minibatches=3) == "--prompts_per_step 8 does not divide into --minibatches 3 x 1 processes"
 
 
 def test_a_tracker_that_there_is_not(refusal: Refusal) -> None:
@@ -163,7 +163,7 @@ def test_a_model_folder_without_weights_that_can_be_read(
 
 def test_an_output_folder_that_cannot_be_one(refusal: Refusal, tmp_path: Path) -> None:
     file = write(tmp_path / "file", "")
-    assert refusal(output_dir=file) == f"--output_dir: {file} is a file"
+    assert refusal(output_dir=file) == f"--output_dir: cannot make {file} (File exists)"
     assert refusal(output_dir=file / "run").startswith(f"--output_dir: cannot make {file / 'run'} (")
 
 

@@ -226,7 +226,7 @@ def test_chunks_do_not_exist(
     expected = gradients(model, right)
 
     sizes.clear()
-    monkeypatch.setattr(section, "CHUNK", 2)
+    monkeypatch.setattr(policy, "chunk", 2)
     logprobs, entropies = policy(*batch[:4])
     assert max(sizes) == 2 and sum(sizes) == int(batch.mask_BGT.sum())
     assert torch.allclose(logprobs, right, atol=1e-5, rtol=0)

@@ -20,7 +20,14 @@ from accelerate.state import AcceleratorState
 from conftest import ONLINE, ROOT, generated, load_module
 from safetensors.torch import load_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GPT2Config
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    GenerationConfig,
+    GPT2Config,
+)
 from transformers.models.llama.modeling_llama import LlamaMLP
 
 from specc.demo import DemoFiles
@@ -135,7 +142,7 @@ def test_every_step_has_all_metrics_and_they_are_finite(small: tuple[ModuleType,
     names |= CLIPS if hasattr(script, "count_clipped") else set()
     names |= {"kl"} if hasattr(args, "kl_coefficient") else set()
     names |= {"completions/mean_steps"} if hasattr(args, "reward_separator") else set()
-    names |= {"time/logprobs"} if 'watch("logprobs")' in source else set()
+    names |= {"time/logprobs"} if 'timed(metrics, "logprobs")' in source else set()
     names |= {"frac_kept"} if hasattr(script, "select") else set()
     names |= {"value_loss", "values", "explained_variance"} if hasattr(script, "value_loss") else set()
     *steps, last = rows_of(folder / "metrics.jsonl")
@@ -395,7 +402,7 @@ def test_a_batch_that_teaches_nothing_is_a_step_all_the_same(
         changed = {"reward": f"{tmp_path / 'verifier.py'}:score"}
     else:
         flat = AutoConfig.from_pretrained(tiny_demo.reward_model)
-        model = script.AutoModelForSequenceClassification.from_pretrained(tiny_demo.reward_model, config=flat)
+        model = AutoModelForSequenceClassification.from_pretrained(tiny_demo.reward_model, config=flat)
         model.score.weight.data.zero_()
         model.save_pretrained(tmp_path / "flat")
         AutoTokenizer.from_pretrained(tiny_demo.reward_model).save_pretrained(tmp_path / "flat")

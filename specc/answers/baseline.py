@@ -303,17 +303,17 @@ class Critic(Baseline):
 
     source: Literal["critic"] = "critic"
     gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
-    """lambda of the advantages: 1 is the whole return minus the value, 0 trusts the next value"""
+    """lambda of the advantages; 1 = return - value"""
     length_adaptive: LengthAdaptive | None = None
     """a lambda by the response's length in place of gae_lambda: {alpha}"""
     critic_lambda: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """lambda of the returns that the critic learns: 1 is the reward to go"""
+    """lambda of what the critic learns; 1 = return"""
     gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
     """discount of a token's reward one token earlier"""
     value_clip: Annotated[float, Field(gt=0)] | None = None
-    """how far a value can move from its old one before its loss stops falling"""
+    """how far a value moves before its loss stops falling"""
     coefficient: Annotated[float, Field(gt=0)] = 1.0
-    """weight of the value loss, which is half the squared error"""
+    """weight of the value loss, half the squared error"""
     pretrain_steps: Annotated[int, Field(ge=0)] | None = None
     """first steps, in which only the critic is trained"""
     backbone: Literal["own", "shared"] = "own"

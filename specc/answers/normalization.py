@@ -106,7 +106,7 @@ class Statistic(Normalization):
     unit: Literal["response", "token", "step"] = "response"
     """what counts once in the statistic: each response, each response token, or each step, before steps are added up"""
     ddof: Annotated[int, Field(ge=0, le=1)] = 1
-    """the std divides by count - ddof: 1 is torch.std's default, 0 the population's"""
+    """the std divides by count - ddof; torch.std has 1"""
     epsilon: Annotated[float, Field(ge=0)] = 1e-6
     """added to the divisor"""
     std_of: Literal["advantages", "returns"] = "advantages"

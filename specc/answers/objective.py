@@ -29,9 +29,9 @@ class Clip(Block):
     argument_prefix: ClassVar[str] = "clip_"
 
     low: Annotated[float, Field(gt=0, le=1)] = 0.2
-    """the ratio is clipped below 1 - low where the advantage is negative"""
+    """negative advantages: the ratio is clipped below 1 - low"""
     high: Positive = 0.2
-    """the ratio is clipped above 1 + high where the advantage is positive"""
+    """positive advantages: the ratio is clipped above 1 + high"""
     dual: Annotated[float, Field(gt=1)] | None = None
     """dual clip (arXiv:1912.09729): bound of the ratio where the advantage is negative"""
 

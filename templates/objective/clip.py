@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def surrogate(ratio: Tensor, advantages: Tensor, *, low: float, high: float) -> Tensor:
-    """min(ratio A, clip(ratio, 1 - low, 1 + high) A) (Schulman et al. 2017, equation 7). [rows, T]."""
+    """min(ratio A, clip(ratio, 1 - low, 1 + high) A) (Schulman et al. 2017, equation 7). [..., T]."""
     return torch.minimum(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
 
 

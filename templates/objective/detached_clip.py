@@ -4,7 +4,7 @@ from torch import Tensor
 
 
 def surrogate(ratio: Tensor, logprobs: Tensor, advantages: Tensor, *, low: float, high: float) -> Tensor:
-    """sg[clip(ratio, 1 - low, 1 + high)] A log pi, so that no token loses its gradient (CISPO). [rows, T]."""
+    """sg[clip(ratio, 1 - low, 1 + high)] A log pi, so that no token loses its gradient (CISPO). [..., T]."""
     return ratio.detach().clamp(1 - low, 1 + high) * advantages * logprobs
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def surrogate(ratio: Tensor, advantages: Tensor, *, low: float, high: float, dual: float) -> Tensor:
-    """PPO's clip, and at least dual A where A < 0 (Ye et al. 2020, equation 5). [rows, T]."""
+    """PPO's clip, and at least dual A where A < 0 (Ye et al. 2020, equation 5). [..., T]."""
     clipped_once = torch.minimum(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
     return torch.where(advantages < 0, torch.maximum(clipped_once, dual * advantages), clipped_once)
 

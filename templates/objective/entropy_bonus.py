@@ -4,5 +4,5 @@ from torch import Tensor
 
 
 def entropy_term(entropies: Tensor, *, entropy_bonus: float) -> Tensor:
-    """The entropy of the policy at each token, in nats, times its coefficient. [rows, T]."""
+    """The entropy of the policy at each token, in nats, times its coefficient. [..., T]."""
     return entropy_bonus * entropies

@@ -4,5 +4,5 @@ from torch import Tensor
 
 
 def surrogate(logprobs: Tensor, advantages: Tensor) -> Tensor:
-    """A log pi, whose gradient is A grad log pi (Williams 1992). [rows, T]."""
+    """A log pi, whose gradient is A grad log pi (Williams 1992). [..., T]."""
     return advantages * logprobs

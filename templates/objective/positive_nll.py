@@ -13,5 +13,5 @@ def likelihood_weights(rewards_BG: Tensor, mask_BGT: Tensor) -> Tensor:
 
 
 def likelihood_term(logprobs: Tensor, likelihood_weights: Tensor, *, coefficient: float) -> Tensor:
-    """Minus the NLL of each token of a correct response, times its weight and the coefficient (VAPO). [rows, T]."""
+    """Minus the NLL of each token of a correct response, times its weight and the coefficient (VAPO). [..., T]."""
     return coefficient * likelihood_weights * logprobs

@@ -4,5 +4,5 @@ from torch import Tensor
 
 
 def importance_ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
-    """pi / pi_old of each token. [rows, T] -> [rows, T]."""
+    """pi / pi_old of each token. [..., T] -> [..., T]."""
     return (logprobs - old_logprobs).exp()

@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def bounded(log_ratio: Tensor, advantages: Tensor, *, low: float, high: float) -> Tensor:
-    """log pi / pi_old of each token, at most `high` where A > 0 and at least -`low` where A < 0 (GMPO). [rows, T]."""
+    """log pi / pi_old of each token, at most `high` where A > 0 and at least -`low` where A < 0 (GMPO). [..., T]."""
     above = torch.where(advantages > 0, log_ratio.clamp(max=high), log_ratio)
     return torch.where(advantages < 0, log_ratio.clamp(min=-low), above)
 

@@ -4,5 +4,5 @@ from torch import Tensor
 
 
 def surrogate(ratio: Tensor, advantages: Tensor) -> Tensor:
-    """A pi / pi_old. [rows, T]."""
+    """A pi / pi_old. [..., T]."""
     return ratio * advantages

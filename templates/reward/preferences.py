@@ -1,7 +1,5 @@
 """Reward: preferences, as pairs of answers to a prompt of which one was chosen."""
 
-from typing import Any
-
 from transformers import PreTrainedTokenizerBase
 
 from templates.sections.data import load_rows, stop, tokenize
@@ -9,7 +7,7 @@ from templates.sections.data import load_rows, stop, tokenize
 SIDES = ("chosen", "rejected")
 
 
-def load_pairs(source: str, argument: str) -> list[dict[str, Any]]:
+def load_pairs(source: str, argument: str) -> list[dict]:
     """The rows of a file or dataset with `prompt`, `chosen` and `rejected`, the latter two as text."""
     rows = load_rows(source, argument)
     for number, row in enumerate(rows, start=1):
@@ -26,8 +24,8 @@ def load_pairs(source: str, argument: str) -> list[dict[str, Any]]:
 
 
 def tokenize_pairs(
-    rows: list[dict[str, Any]], tokenizer: PreTrainedTokenizerBase, longest_prompt: int, longest: int
-) -> list[dict[str, Any]]:
+    rows: list[dict], tokenizer: PreTrainedTokenizerBase, longest_prompt: int, longest: int
+) -> list[dict]:
     """Adds `ids`, the prompt's tokens, and `answers`, those of the chosen and of the rejected one, EOS included.
 
     An answer of more than `longest` tokens is cut there and has no EOS. A pair is left out where the prompt is too

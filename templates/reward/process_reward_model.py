@@ -1,14 +1,11 @@
 """Reward: a process reward model that scores the steps of the responses."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
     AutoTokenizer,
 )
 
@@ -28,9 +25,10 @@ class StepScorer:
             stop(f"--reward_model: {reward_model} is no checkpoint, it has no config.json")
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(reward_model)
-            kind = (AutoConfig.from_pretrained(reward_model).architectures or [""])[0]
+            kind = (transformers.AutoConfig.from_pretrained(reward_model).architectures or [""])[0]
             self.whole = kind.endswith("ForSequenceClassification")
-            loader = AutoModelForSequenceClassification if self.whole else AutoModelForTokenClassification
+            kinds = transformers.AutoModelForTokenClassification, transformers.AutoModelForSequenceClassification
+            loader = kinds[self.whole]
             self.model = loader.from_pretrained(reward_model, dtype=dtype).to(device).eval()
         except Exception as error:  # of transformers, safetensors or the disk
             reason = str(error).partition("\n")[0]
@@ -63,7 +61,7 @@ class StepScorer:
 
     @torch.no_grad()
     def __call__(
-        self, rows: list[dict[str, Any]], completions: list[str], steps: list[list[str]], ended: list[bool]
+        self, rows: list[dict], completions: list[str], steps: list[list[str]], ended: list[bool]
     ) -> list[list[float]]:
         """The scores of each completion's steps, of which the completion itself is made."""
         read = [self.read(row["prompt"], parts, e) for row, parts, e in zip(rows, steps, ended, strict=True)]

@@ -20,7 +20,7 @@ class StepScorer(Scorer):
         self.separator = separator
 
     def __call__(
-        self, rows: list[dict[str, Any]], completions: list[str], steps: list[list[str]], ended: list[bool]
+        self, rows: list[dict], completions: list[str], steps: list[list[str]], ended: list[bool]
     ) -> list[list[float]]:
         """The scores of each completion's steps; `ended` is not its business."""
         given = {"prompts": [row["prompt"] for row in rows], "completions": completions, "steps": steps}

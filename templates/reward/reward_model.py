@@ -1,10 +1,10 @@
 """Reward: a reward model that scores the responses."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+import transformers
+from transformers import AutoTokenizer
 
 from templates.sections.data import stop
 
@@ -21,14 +21,13 @@ class Scorer:
             stop(f"--reward_model: {reward_model} is no checkpoint, it has no config.json")
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(reward_model)
-            self.model = AutoModelForSequenceClassification.from_pretrained(reward_model, dtype=dtype).to(device).eval()
+            model = transformers.AutoModelForSequenceClassification.from_pretrained(reward_model, dtype=dtype)
         except Exception as error:  # of transformers, safetensors or the disk
             reason = str(error).partition("\n")[0]
             stop(f"--reward_model: cannot load {reward_model} ({reason})")
-        if self.model.config.num_labels != 1:
-            stop(
-                f"--reward_model: {reward_model} gives {self.model.config.num_labels} numbers a response; one is needed"
-            )
+        if model.config.num_labels != 1:
+            stop(f"--reward_model: {reward_model} gives {model.config.num_labels} numbers a response; one is needed")
+        self.model = model.to(device).eval()
         self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
         self.model.config.pad_token_id = self.tokenizer.pad_token_id
 
@@ -36,12 +35,11 @@ class Scorer:
         """What the reward model reads."""
         if isinstance(prompt, str):
             return prompt + completion + (self.tokenizer.eos_token or "") * ended
-        return self.tokenizer.apply_chat_template(
-            [*prompt, {"role": "assistant", "content": completion}], tokenize=False
-        )
+        messages = [*prompt, {"role": "assistant", "content": completion}]
+        return self.tokenizer.apply_chat_template(messages, tokenize=False)
 
     @torch.no_grad()
-    def __call__(self, rows: list[dict[str, Any]], completions: list[str], ended: list[bool]) -> list[float]:
+    def __call__(self, rows: list[dict], completions: list[str], ended: list[bool]) -> list[float]:
         """One score a completion."""
         texts = [self.text(row["prompt"], c, e) for row, c, e in zip(rows, completions, ended, strict=True)]
         how = {"padding": True, "return_tensors": "pt", "add_special_tokens": isinstance(rows[0]["prompt"], str)}

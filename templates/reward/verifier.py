@@ -5,7 +5,6 @@ import inspect
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 from templates.sections.data import stop
 
@@ -23,28 +22,23 @@ class Scorer:
             stop(f"--reward: {reward} is not of the form file.py:function")
         if not Path(file).is_file():
             stop(f"--reward: there is no file {file}")
-        module_spec = importlib.util.spec_from_file_location(f"reward_{Path(file).stem}", file)
-        module = importlib.util.module_from_spec(module_spec)
-        sys.modules[module_spec.name] = module  # where dataclasses and pickle look for it
+        spec = importlib.util.spec_from_file_location(f"reward_{Path(file).stem}", file)
+        sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)  # where dataclasses look for it
         try:
-            module_spec.loader.exec_module(module)
+            spec.loader.exec_module(module)
         except Exception as error:
             stop(f"--reward: {file} does not import ({type(error).__name__}: {error})")
         self.name, self.verifier = reward, getattr(module, name, None)
         if not callable(self.verifier):
             stop(f"--reward: {file} has no function {name}")
         parameters = inspect.signature(self.verifier).parameters.values()
-        named = {p.name: p.default for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        known = columns - {"prompt"} | {"prompts", "completions"}
-        if missing := sorted(
-            name for name, default in named.items() if name not in known and default is inspect.Parameter.empty
-        ):
-            has = ", ".join(sorted(columns))
+        named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        known, has = columns - {"prompt"} | {"prompts", "completions"}, ", ".join(sorted(columns))
+        if missing := sorted(name for name, p in named.items() if p.default is p.empty and name not in known):
             stop(f"--reward: {reward} needs {', '.join(missing)}, and the data has the columns {has}")
-        takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        self.passed = known if takes_all else known & named.keys()
+        self.passed = known if any(p.kind is p.VAR_KEYWORD for p in parameters) else known & named.keys()
 
-    def __call__(self, rows: list[dict[str, Any]], completions: list[str], ended: list[bool]) -> list[float]:
+    def __call__(self, rows: list[dict], completions: list[str], ended: list[bool]) -> list[float]:
         """One score a completion, NaN where the verifier cannot tell; `ended` is not its business."""
         given = {"prompts": [row["prompt"] for row in rows], "completions": completions}
         given = {name: given.get(name) or [row.get(name) for row in rows] for name in self.passed}

@@ -40,9 +40,7 @@ class Args:
     weight_decay: Annotated[float, ">= 0"] = arg(0.0, "AdamW's weight decay")
     max_grad_norm: Annotated[float, "> 0"] = arg(1.0, "the gradient is clipped to this norm")
     # the machine
-    prompts_per_forward: Annotated[int, ">= 1"] = arg(
-        1, "prompts in one forward and backward pass, with their responses, a process"
-    )
+    prompts_per_forward: Annotated[int, ">= 1"] = arg(1, "prompts in one pass of a process, with their responses")
     prompts_per_generate: Annotated[int, ">= 1"] = arg(32, "prompts whose responses are sampled at once, a process")
     bf16: bool | None = arg(None, "bfloat16 autocast over float32 weights; by default where a GPU has it")
     gradient_checkpointing: bool = arg(False, "recompute activations in the backward pass: less memory, a third slower")
@@ -54,7 +52,7 @@ class Args:
     report_to: str = arg("tensorboard", "accelerate's trackers, separated by commas")
 
 
-def check_args(args: Args, required: tuple[str, ...], minibatches: int) -> None:
+def check_args(args: Args, required: tuple[str, ...]) -> None:
     """Stops the run at a bad argument, before anything is loaded."""
     for name in required:
         if not getattr(args, name):
@@ -67,15 +65,10 @@ def check_args(args: Args, required: tuple[str, ...], minibatches: int) -> None:
                 stop(f"--{name} is {getattr(args, name)}, and must be {bound}")
     if args.lr_scheduler not in ("constant", "linear", "cosine"):
         stop(f"--lr_scheduler is {args.lr_scheduler}, and must be constant, linear or cosine")
-    if args.prompts_per_step % minibatches:
-        stop(f"--prompts_per_step {args.prompts_per_step} does not divide into --minibatches {minibatches}")
-    local = Path(args.model)
+    local, folder = Path(args.model), Path(args.output_dir)
     if local.exists() and not (local / "config.json").is_file():
         stop(f"--model: {args.model} is no checkpoint, it has no config.json")
     if not local.exists() and (local.is_absolute() or args.model.startswith(".") or args.model.count("/") > 1):
         stop(f"--model: there is no folder {args.model}")
-    folder = Path(args.output_dir)
-    if folder.is_file():
-        stop(f"--output_dir: {folder} is a file")
-    if folder.exists() and any(folder.iterdir()) and not args.resume:
+    if folder.is_dir() and any(folder.iterdir()) and not args.resume:
         stop(f"--output_dir: {folder} is not empty; go on there with --resume, or name another folder")

@@ -1,8 +1,9 @@
 """Critic: a model of its own, or a head on the policy's hidden states, that gives every prefix a value."""
 
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from templates.sections.data import stop
 from templates.sections.logprobs import Policy, hidden_before
@@ -16,8 +17,7 @@ class ValueHead(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.linear = nn.Linear(size, 1)
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
+        self.linear.load_state_dict({"weight": torch.zeros(1, size), "bias": torch.zeros(1)})
 
     def forward(self, hidden: Tensor, mask_BGT: Tensor) -> Tensor:
         """Values of the states before the tokens under the mask, [N, H] -> [B, G, T], 0 off the mask."""
@@ -64,9 +64,8 @@ def critic_from_reward_model(
     """
     if AutoTokenizer.from_pretrained(reward_model).get_vocab() != tokenizer.get_vocab():
         stop(f"--reward_model: {reward_model} has another tokenizer than the policy, so no critic can start from it")
-    model = AutoModelForSequenceClassification.from_pretrained(
-        reward_model, config=config_without_dropout(reward_model), dtype=torch.float32
-    ).to(like.device)
+    loader, config = transformers.AutoModelForSequenceClassification, config_without_dropout(reward_model)
+    model = loader.from_pretrained(reward_model, config=config, dtype=torch.float32).to(like.device)
     critic = Critic(model.base_model, shared and type(model.base_model) is type(like.base_model))
     if isinstance(score := getattr(model, "score", None), nn.Linear):
         critic.head.linear.load_state_dict(score.state_dict(), strict=False)  # it may have no bias
@@ -76,8 +75,7 @@ def critic_from_reward_model(
 @torch.no_grad()
 def token_values(critic: nn.Module, responses: Responses, at_once: int) -> Tensor:
     """Values of the states before all response tokens [B, G, T], `at_once` prompts at a time."""
-    parts = zip(*(x.split(at_once) for x in responses[:4]), strict=True)
-    return torch.cat([critic(*part) for part in parts])
+    return torch.cat([critic(*part) for part in zip(*(x.split(at_once) for x in responses[:4]), strict=True)])
 
 
 @torch.no_grad()

@@ -4,13 +4,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from templates.sections.data import stop
 from templates.sections.rollouts import Responses, position_ids
-
-CHUNK = 1024  # tokens whose logits are in memory at a time
 
 
 class Packed(NamedTuple):
@@ -25,17 +24,15 @@ class Packed(NamedTuple):
 def pack(ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, shared: bool) -> Packed:
     """One row a prompt, which its responses share, kept apart by the attention mask; or one row a response."""
     (B, G, T), P = tokens_BGT.shape, ids_BP.shape[1]
-    device, inputs_BGT = ids_BP.device, tokens_BGT[..., :-1]  # no token is predicted from a response's last position
+    inputs_BGT, steps_T = tokens_BGT[..., :-1], torch.arange(T, device=ids_BP.device)  # nothing follows the last token
     if not shared:
         ids = torch.cat([ids_BP.repeat_interleave(G, dim=0), inputs_BGT.flatten(0, 1)], dim=1)
-        mask = torch.cat([mask_BP.repeat_interleave(G, dim=0), torch.ones_like(inputs_BGT.flatten(0, 1)).bool()], dim=1)
-        before = torch.arange(B * G, device=device)[:, None] * ids.shape[1] + torch.arange(
-            P - 1, P - 1 + T, device=device
-        )
+        mask = functional.pad(mask_BP.repeat_interleave(G, dim=0), (0, T - 1), value=True)
+        before = torch.arange(B * G, device=ids.device)[:, None] * ids.shape[1] + P - 1 + steps_T
         return Packed(ids, position_ids(mask), mask, before.view(B, G, T))
     ids = torch.cat([ids_BP, inputs_BGT.flatten(1)], dim=1)
-    S = ids.shape[1]
-    continued_BGT = mask_BP.sum(1)[:, None, None] + torch.arange(T - 1, device=device).expand(B, G, T - 1)
+    S, device = ids.shape[1], ids.device
+    continued_BGT = mask_BP.sum(1)[:, None, None] + steps_T[:-1].expand(B, G, T - 1)
     positions = torch.cat([position_ids(mask_BP), continued_BGT.flatten(1)], dim=1)
     seen = torch.zeros(B, S, S, dtype=torch.bool, device=device)
     seen[:, :, :P] = mask_BP[:, None]
@@ -43,7 +40,7 @@ def pack(ids_BP: Tensor, mask_BP: Tensor, tokens_BGT: Tensor, shared: bool) -> P
     causal = torch.ones(T - 1, T - 1, dtype=torch.bool, device=device).tril()
     seen[:, P:, P:] = torch.block_diag(*[causal] * G) if T > 1 else False
     seen |= torch.eye(S, dtype=torch.bool, device=device)  # a pad sees itself: an empty row of attention is undefined
-    before_GT = P - 1 + torch.arange(T, device=device) + torch.arange(G, device=device)[:, None] * (T - 1)
+    before_GT = P - 1 + steps_T + torch.arange(G, device=device)[:, None] * (T - 1)
     before_GT[:, 0] = P - 1
     return Packed(ids, positions, seen[:, None], torch.arange(B, device=device)[:, None, None] * S + before_GT)
 
@@ -65,14 +62,14 @@ def hidden_before(
     windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
     fits = all(window >= P + T for window in windows if window)  # the mask of a shared row knows no window
     rows = pack(ids_BP, mask_BP, tokens_BGT, shared and fits and sharing_pays(P, G, T, config.hidden_size))
-    hidden = backbone(
-        rows.ids, attention_mask=rows.attention, position_ids=rows.positions, use_cache=False
-    ).last_hidden_state
-    return hidden.flatten(0, 1)[rows.before[mask_BGT]]
+    output = backbone(rows.ids, attention_mask=rows.attention, position_ids=rows.positions, use_cache=False)
+    return output.last_hidden_state.flatten(0, 1)[rows.before[mask_BGT]]
 
 
 class Policy(nn.Module):
-    """A language model that answers with log-probs; its logits exist for CHUNK tokens at a time."""
+    """A language model that answers with log-probs."""
+
+    chunk = 1024  # tokens whose logits are in memory at a time
 
     def __init__(self, model: PreTrainedModel, temperature: float, shared: bool) -> None:
         super().__init__()
@@ -85,7 +82,7 @@ class Policy(nn.Module):
 
     def score_all(self, hidden: Tensor, tokens_BGT: Tensor, mask_BGT: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probs and entropies of the tokens under the mask, from the hidden states before them [N, H]."""
-        chunks = list(zip(hidden.split(CHUNK), tokens_BGT[mask_BGT].split(CHUNK), strict=True))
+        chunks = list(zip(hidden.split(self.chunk), tokens_BGT[mask_BGT].split(self.chunk), strict=True))
         if torch.is_grad_enabled() and len(chunks) > 1:
             parts = [checkpoint(self.score, h, target, use_reentrant=False) for h, target in chunks]
         else:
@@ -136,5 +133,4 @@ def probe_sharing(model: PreTrainedModel) -> bool:
 @torch.no_grad()
 def token_logprobs(policy: nn.Module, responses: Responses, at_once: int) -> Tensor:
     """Log-probs of all response tokens [B, G, T], `at_once` prompts at a time."""
-    parts = zip(*(x.split(at_once) for x in responses[:4]), strict=True)
-    return torch.cat([policy(*part)[0] for part in parts])
+    return torch.cat([policy(*part)[0] for part in zip(*(x.split(at_once) for x in responses[:4]), strict=True)])

@@ -4,14 +4,13 @@ import os
 from pathlib import Path
 
 import torch
+import transformers
 from accelerate import Accelerator
 from accelerate.tracking import get_available_trackers
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
-    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -28,14 +27,13 @@ def start(args: Args, minibatches: int) -> Accelerator:
     known = {"all", "tensorboard"} | {tracker.value for tracker in get_available_trackers()}
     if unknown := sorted(set(trackers) - known):
         stop(f"--report_to: {', '.join(unknown)} is not installed, or no tracker of accelerate's")
-    accelerator = Accelerator(
-        mixed_precision="bf16" if args.bf16 else "no", log_with=trackers or None, project_dir=args.output_dir
-    )
+    precision = "bf16" if args.bf16 else "no"
+    accelerator = Accelerator(mixed_precision=precision, log_with=trackers or None, project_dir=args.output_dir)
     launched, world = int(os.environ.get("WORLD_SIZE", 1)), accelerator.num_processes
     if launched != world:
         stop(f"{launched} processes were launched and accelerate sees {world}, so each would train alone")
-    if args.prompts_per_step % (world * minibatches):
-        parts = f"{world} processes x {minibatches} minibatches"
+    if args.prompts_per_step % (minibatches * world):
+        parts = f"--minibatches {minibatches} x {world} processes"
         stop(f"--prompts_per_step {args.prompts_per_step} does not divide into {parts}")
     try:
         Path(args.output_dir).mkdir(parents=True, exist_ok=True)
@@ -51,16 +49,15 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     except Exception as error:  # of transformers, tokenizers or the disk
         reason = str(error).partition("\n")[0]
         stop(f"--model: cannot load a tokenizer from {name} ({reason})")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return tokenizer
 
 
-def config_without_dropout(name: str) -> PreTrainedConfig:
+def config_without_dropout(name: str) -> transformers.PreTrainedConfig:
     """The checkpoint's configuration, with every dropout at 0."""
-    config = AutoConfig.from_pretrained(name)
+    config = transformers.AutoConfig.from_pretrained(name)
     for key, value in config.to_dict().items():
-        if isinstance(value, float) and ("dropout" in key or key.endswith("pdrop")):
+        if isinstance(value, float) and "drop" in key:
             setattr(config, key, 0.0)
     return config
 
@@ -68,16 +65,12 @@ def config_without_dropout(name: str) -> PreTrainedConfig:
 def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
     """The policy in float32 and the ids that end its responses; without dropout, whose noise is no ratio."""
     try:
-        config = config_without_dropout(name)
-        model = AutoModelForCausalLM.from_pretrained(name, config=config, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_pretrained(name, config=config_without_dropout(name), dtype=torch.float32)
     except Exception as error:  # of transformers, safetensors or the disk
         reason = str(error).partition("\n")[0]
         stop(f"--model: cannot load {name} ({reason})")
-    ends = (
-        model.generation_config.eos_token_id
-        if model.generation_config.eos_token_id is not None
-        else config.eos_token_id
-    )
+    ends = model.generation_config.eos_token_id
+    ends = model.config.eos_token_id if ends is None else ends
     eos_ids = ends if isinstance(ends, list) else [ends]
     if None in eos_ids:
         stop(f"--model: {name} has no eos_token_id in its configuration, so no response could end")
@@ -86,7 +79,7 @@ def load_policy(name: str) -> tuple[PreTrainedModel, list[int]]:
     return model, eos_ids
 
 
-def memory_needed(trained: dict[str, torch.nn.Module], frozen: dict[str, torch.nn.Module]) -> str:
+def memory_line(trained: dict[str, torch.nn.Module], frozen: dict[str, torch.nn.Module]) -> str:
     """What the weights, the gradients and Adam's moments of the run take, in words; activations come on top."""
     sizes = {}
     for name, module in trained.items():

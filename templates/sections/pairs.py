@@ -1,7 +1,5 @@
 """Pairs: the two answers of each row as tensors, their log-probs, and what is reported of them."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -17,7 +15,7 @@ PAIR_METRICS = (
 )
 
 
-def pad_pairs(rows: list[dict[str, Any]], pad: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def pad_pairs(rows: list[dict], pad: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Prompts [B, P] with their mask, and their answers [B, 2, T] with theirs: 0 is the chosen one, 1 the rejected."""
     longest = max(len(ids) for row in rows for ids in row["answers"])
     tokens = [[ids + [pad] * (longest - len(ids)) for ids in row["answers"]] for row in rows]
@@ -27,9 +25,7 @@ def pad_pairs(rows: list[dict[str, Any]], pad: int, device: torch.device) -> tup
 
 
 @torch.no_grad()
-def pair_logprobs(
-    policy: nn.Module, rows: list[dict[str, Any]], at_once: int, pad: int, device: torch.device
-) -> list[Tensor]:
+def pair_logprobs(policy: nn.Module, rows: list[dict], at_once: int, pad: int, device: torch.device) -> list[Tensor]:
     """The log-probs of each row's answers, [2, T] on the CPU, `at_once` rows at a time."""
     found = []
     for first in range(0, len(rows), at_once):
@@ -40,7 +36,7 @@ def pair_logprobs(
     return found
 
 
-def reference_logprobs(rows: list[dict[str, Any]], device: torch.device) -> Tensor:
+def reference_logprobs(rows: list[dict], device: torch.device) -> Tensor:
     """What was found for these rows by the reference, as one batch. [B, 2, T], 0 on pads."""
     sides = [row["ref_logprobs"][side] for row in rows for side in (0, 1)]
     padded = nn.utils.rnn.pad_sequence(sides, batch_first=True)

@@ -4,7 +4,6 @@ import json
 import resource
 import time
 import warnings
-from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,19 +17,14 @@ from templates.sections.data import stop
 from templates.sections.statistics import masked_std
 
 
-class Stopwatch:
-    """Seconds that each phase of a step takes."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self.seconds[f"time/{phase}"] += time.perf_counter() - start
+@contextmanager
+def timed(metrics: dict[str, float], phase: str) -> Iterator[None]:
+    """Adds the seconds that a phase takes to the step's metrics."""
+    start = time.perf_counter()
+    yield
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    metrics[f"time/{phase}"] = metrics.get(f"time/{phase}", 0.0) + time.perf_counter() - start
 
 
 def gather(accelerator: Accelerator, values: Tensor) -> Tensor:
@@ -43,8 +37,7 @@ def gather(accelerator: Accelerator, values: Tensor) -> Tensor:
 def describe_batch(rewards_BG: Tensor, mask_BGT: Tensor, ended_BG: Tensor) -> dict[str, float]:
     """The step's metrics of rewards and responses, over all processes."""
     scored, lengths = rewards_BG[rewards_BG.isfinite()], mask_BGT.sum(-1).float()
-    spread_B = masked_std(rewards_BG, rewards_BG.isfinite(), dim=1, ddof=0)
-    ended = lengths[ended_BG]
+    spread_B, ended = masked_std(rewards_BG, rewards_BG.isfinite(), dim=1, ddof=0), lengths[ended_BG]
     return {
         "reward": scored.mean().item(),
         "reward_std": scored.std(correction=0).item(),
@@ -70,13 +63,11 @@ def append_line(path: Path, row: dict[str, Any]) -> None:
         file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def log_completions(
-    folder: Path, step: int, kind: str, rows: list[dict[str, Any]], texts: list[str], scores: Tensor
-) -> None:
+def log_completions(folder: Path, step: int, kind: str, rows: list[dict], texts: list[str], scores_BG: Tensor) -> None:
     """Writes the first five completions of a batch to completions.jsonl."""
-    for row, text, score in list(zip(rows, texts, scores.flatten().tolist(), strict=True))[:5]:
-        sample = {"step": step, "kind": kind, "prompt": row["prompt"], "completion": text, "reward": score}
-        append_line(folder / "completions.jsonl", sample)
+    for i, score in enumerate(scores_BG.flatten().tolist()[:5]):
+        sample = {"prompt": rows[i // scores_BG.shape[1]]["prompt"], "completion": texts[i], "reward": score}
+        append_line(folder / "completions.jsonl", {"step": step, "kind": kind, **sample})
 
 
 def warn_if_nothing_is_learned(scores_BG: Tensor, ended_BG: Tensor, advantages_BGT: Tensor) -> None:
@@ -87,24 +78,20 @@ def warn_if_nothing_is_learned(scores_BG: Tensor, ended_BG: Tensor, advantages_B
     if unscored:
         warnings.warn("some responses could not be scored; they are left out of the estimator", stacklevel=2)
     if not ended_BG.any():
-        warnings.warn(
-            "no response of a step ended within --max_new_tokens; raise it, or shorten the task", stacklevel=2
-        )
+        warnings.warn("no response of a step ended within --max_new_tokens; raise it or change the task", stacklevel=2)
     if not advantages_BGT.any():
-        warnings.warn(
-            "a step's advantages are all 0: no reward differed; try other prompts or a larger group", stacklevel=2
-        )
+        warnings.warn("a step's advantages are all 0: no reward differed; try other prompts", stacklevel=2)
 
 
 def summarize(folder: Path) -> None:
     """Prints the held-out reward and completions before and after, and draws the learning curve."""
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     log = (folder / "completions.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
-    samples = [sample for sample in map(json.loads, log) if sample["kind"] == "held-out"]
-    if evaluated := [row for row in metrics if "eval_reward" in row]:
-        for title, row in (("before", evaluated[0]), ("after", evaluated[-1])):
-            print(f"\n{title} (step {row['step']}): held-out reward {row['eval_reward']:.3f} with greedy responses")
-            for sample in (sample for sample in samples if sample["step"] == row["step"]):
+    evaluated = [row for row in metrics if "eval_reward" in row]
+    for title, row in zip(("before", "after"), evaluated[:1] + evaluated[-1:], strict=False):
+        print(f"\n{title} (step {row['step']}): held-out reward {row['eval_reward']:.3f} with greedy responses")
+        for sample in map(json.loads, log):
+            if (sample["step"], sample["kind"]) == (row["step"], "held-out"):
                 prompt = sample["prompt"] if isinstance(sample["prompt"], str) else sample["prompt"][-1]["content"]
                 print(f"  {prompt[-28:]!r:>32} -> {sample['completion'][:40]!r:<32} reward {sample['reward']:g}")
     draw_learning_curve(folder, metrics, ("reward", "eval_reward"))
@@ -123,20 +110,18 @@ def summarize_pairs(folder: Path) -> None:
     print(f"\nthe trained model is in {folder / 'model'}")
 
 
-def draw_learning_curve(folder: Path, metrics: list[dict[str, Any]], names: tuple[str, str]) -> None:
+def draw_learning_curve(folder: Path, metrics: list[dict], names: tuple[str, str]) -> None:
     """Draws a metric and its held-out one by step into learning_curve.png, where matplotlib is installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         print("no learning_curve.png: matplotlib is not installed")
         return
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
+    axes = Figure(figsize=(7, 4), layout="constrained").subplots()
     for name, style in zip(names, ("-", "o-"), strict=True):
         if points := [(row["step"], row[name]) for row in metrics if name in row]:
             axes.plot(*zip(*points, strict=True), style, label=name)
     axes.set(xlabel="step", title=folder.name)
-    axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(folder / "learning_curve.png", dpi=120)
+    axes.figure.savefig(folder / "learning_curve.png", dpi=120)
     print(f"\nthe learning curve is {folder / 'learning_curve.png'}")

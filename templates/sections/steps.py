@@ -1,7 +1,6 @@
 """Steps: where the steps of a response end, and their scores."""
 
 from bisect import bisect_left
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,7 +41,7 @@ def split_steps(tokenizer: PreTrainedTokenizerBase, tokens: list[int], separator
 
 
 def score_steps(
-    scorer: StepScorer, tokenizer: PreTrainedTokenizerBase, rows: list[dict[str, Any]], responses: Responses
+    scorer: StepScorer, tokenizer: PreTrainedTokenizerBase, rows: list[dict], responses: Responses
 ) -> tuple[Tensor, list[str], Tensor, Tensor]:
     """The sums of the steps' scores [B, G], NaN where one is missing; the texts of all responses, in order; the scores
     at the tokens that end steps, 0 elsewhere, and where these are, both [B, G, T]."""

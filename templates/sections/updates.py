@@ -14,8 +14,3 @@ def row_selector(part: Tensor, counts_BG: Tensor, mask_BGT: Tensor) -> Callable[
     order = counts.int().argsort(dim=1, descending=True, stable=True)[:, : max(int(counts.sum(1).max()), 1)]
     longest = max(int(mask_BGT[part[:, None], order].any(0).any(0).sum()), 1)
     return lambda values_BGT: values_BGT[part[:, None], order, :longest]
-
-
-def as_rows(*values_BGT: Tensor | None) -> list[Tensor | None]:
-    """[b, g, T] -> [b g, T], for what is there."""
-    return [None if values is None else values.flatten(0, 1) for values in values_BGT]
