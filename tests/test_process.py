@@ -31,6 +31,7 @@ from specc.load import findings_of
 from specc.spec import Spec
 from specc.verify.environment import LONG as TREE
 from specc.verify.environment import extreme, fixed, in_proportion, stepped
+from specc.verify.script import rollouts_of
 from specc.verify.verdict import KINDS, judge
 from templates.reward.process_reward_model import StepScorer as StepModel
 from templates.reward.process_verifier import StepScorer
@@ -67,9 +68,10 @@ REF = torch.tensor([[[0.0, -1.0, 0.0, -2.0], [-3.0, 0.0, 0.0, NAN]]], dtype=torc
 
 def advantages(spec: Spec, rewards: Tensor | None = None) -> Tensor:
     script = script_of(spec)
-    ends = {"step_ends_BGT": ENDS} if "step_ends_BGT" in script.reads else {}
     sums = STEPS.masked_fill(~MASK, 0.0).sum(-1) if rewards is None else rewards
-    rollouts = script.module.Rollouts(sums, MASK, torch.zeros_like(STEPS), REF, step_rewards_BGT=STEPS, **ends)
+    logprobs = {"old_logprobs_BGT": torch.zeros_like(STEPS), "ref_logprobs_BGT": REF}
+    steps = {"step_rewards_BGT": STEPS, "step_ends_BGT": ENDS}
+    rollouts = rollouts_of(script.module, rewards_BG=sums, mask_BGT=MASK, **logprobs, **steps)
     found: Tensor = script.module.compute_advantages(rollouts, script.hp)
     return found
 
