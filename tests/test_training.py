@@ -68,7 +68,7 @@ def arguments(script: ModuleType, demo: DemoFiles, output_dir: Path, **changed: 
         given["minibatches"] = SMALL["prompts_per_step"]
     if hasattr(script.Args, "baseline_pretrain_steps"):
         given["baseline_pretrain_steps"] = 0  # more than a small run has; the tests of critics train some
-    given |= changed
+    given = {name: value for name, value in given.items() if name in script.Args.__dataclass_fields__} | changed
     return {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
 
 
