@@ -158,7 +158,7 @@ class Sampling(Block):
         else:
             if baseline.on_counts(1, 1, max(self.size, 2)) is None:
                 of_rewards = baseline.one_number and self.ends_of_a_mean(of_batch=baseline.reads_returns)
-                numbers = of_rewards or [0.0, 1.0] if baseline.same_in_group else []
+                numbers = of_rewards or [0.0, 1.0] if baseline.same_in_group else numbers
             around_own_mean = baseline.column(self.size) == "1" and not normalization.over_tokens
             if normalization.centred and not around_own_mean:
                 means = self.ends_of_advantages(spec, numbers)
@@ -178,14 +178,29 @@ class Sampling(Block):
                 found += spec.advantages_on_counts(*seen, number, 0.0) or ()
         return [min(found), max(found)]
 
-    def shares_number(self, spec: Spec) -> bool:
+    def lengths_bend_no_sign(self, spec: Spec) -> bool:
+        """Whether a baseline of others' returns, weighted by length, leaves the advantages the signs that they have at
+        equal lengths, and a divisor what it is: it is 0 or 1 where all others' rewards are, and else in between."""
+        baseline, normalization = spec.baseline, spec.normalization
+        of_others = self.selects and baseline.reads_returns and baseline.own(self.size) == "0"
+        return of_others and (not normalization.rescales_prompts or getattr(normalization, "of_returns", False))
+
+    def at_any_lengths(self, spec: Spec) -> bool:
+        """Whether the weights are what they are at equal lengths: the baseline falls out of groups that are mixed with
+        a correct response and with a wrong one, as that of others does not depend on the response's own reward."""
+        on_counts = spec.baseline.on_counts(1, 1, max(self.size, 3)) is not None or self.size < 3
+        falls_out = self.rule == "mixed" and not spec.normalization.rescales_prompts
+        return on_counts or falls_out or not self.lengths_bend_no_sign(spec)
+
+    def alike(self, spec: Spec, found: list[Weight]) -> bool:
         """Whether what its weights depend on, beside p, is the same for all prompts of a batch."""
-        return spec.baseline.one_number or spec.baseline.same_for == "run"
+        one_number = len(found) == 1 or spec.baseline.one_number or spec.baseline.same_for == "run"
+        return one_number and self.at_any_lengths(spec)
 
     def own_differences(self, spec: Spec) -> tuple[float, ...] | None:
         """The d_j of what is kept, where they are those of the spec's own group and of no number of the batch."""
         found = self.weights(spec)
-        return found[0].differences[0] if len(found) == 1 else None
+        return found[0].differences[0] if len(found) == 1 and self.at_any_lengths(spec) else None
 
     def effects(self, spec: Spec) -> Iterator[Effect]:
         """What it does to E[g]; of what is kept, together with the baseline and a divisor of each prompt's own."""
@@ -201,7 +216,7 @@ class Sampling(Block):
         found, number = self.weights(spec), None
         if not found or not all(weight.positive for weight in found):
             verdict, how = "biased", "bends the gradient, or turns it round"
-        elif all(weight.constant for weight in found) and (len(found) == 1 or self.shares_number(spec)):
+        elif all(weight.constant for weight in found) and self.alike(spec, found):
             verdict, how = "asymptotic", "weights all prompts alike as the batch grows, for 0/1 rewards"
             if len(found) == 1 and not self.counts_vary:
                 verdict, how, number = "proportional", "weights all prompts alike, for 0/1 rewards", found[0].at(0.5)

@@ -166,6 +166,8 @@ class Spec(Block):
         for reward, there in enumerate((wrong, correct)):
             if there:
                 own = self.baseline.on_counts(reward, correct, size) if baseline is None else baseline
+                if own is None and self.sampling.lengths_bend_no_sign(self):
+                    own = self.baseline.at_equal_lengths(reward, correct, size)
                 if own is None:
                     return None
                 advantages[reward] = self.objective.return_on_counts(reward) - own - mean

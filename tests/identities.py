@@ -125,7 +125,8 @@ def identities(spec: Spec) -> Iterator[Identity]:
         simple = "leave_one_out" if data["baseline"]["leave_one_out"] else "group_mean"
         other = changed(data, baseline={"source": simple, "leave_one_out": None})
         yield Identity("equal lengths weigh the same", other, worlds=(level(),))
-    if objective["aggregation"] != "seq_mean_token_sum" and "positive_nll" not in objective:
+    whole = objective["aggregation"] != "prompt_mean" or spec.sampling.rule != "positive"  # as many of each prompt
+    if objective["aggregation"] != "seq_mean_token_sum" and "positive_nll" not in objective and whole:
         other = changed(data, objective={"aggregation": "seq_mean_token_sum", "max_length": None})
         factor = 1 / objective.get("max_length", 2)
         yield Identity("aggregations of equal lengths", other, factor=factor, worlds=(level(),), of_loss=True)

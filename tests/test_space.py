@@ -108,6 +108,28 @@ def test_identities_tell_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
             "normalization": {"scope": "running", "subtract_mean": True},
             "sampling": {"keep": "positive", "group_size": 2},
         },
+        # a baseline of others, weighted by length, falls out or keeps the sign that it has at equal lengths
+        *(
+            {
+                "baseline": {"source": "length_weighted", "leave_one_out": True},
+                "normalization": {"scope": "running", "divide_by": "none", "subtract_mean": True},
+                "sampling": {"keep": "mixed"},
+            },
+            {
+                "baseline": {"source": "length_weighted", "leave_one_out": True},
+                "sampling": {"keep": "positive", "advantages_over": "all"},
+            },
+            {
+                "baseline": {"source": "length_weighted", "leave_one_out": True},
+                "normalization": {"scope": "group", "std_of": "returns"},
+                "sampling": {"keep": "mixed"},
+            },
+            {
+                "baseline": {"source": "length_weighted", "leave_one_out": True},
+                "normalization": {"scope": "batch", "divide_by": "none", "subtract_mean": True},
+                "sampling": {"keep": {"max_variance": 3}, "group_size": 4},
+            },
+        ),
         # statistics of past steps, and a KL of which nothing is in them
         {
             "kl": {"placement": "reward", "coefficient": {"adaptive": {"initial": 5.0, "target": 1.0, "horizon": 9.0}}},

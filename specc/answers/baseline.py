@@ -57,6 +57,10 @@ class Baseline(Answer):
         on more than these."""
         return None
 
+    def at_equal_lengths(self, reward: int, correct: int, size: int) -> float | None:
+        """The same where all responses are equally long."""
+        return self.on_counts(reward, correct, size)
+
     @property
     def over_steps(self) -> bool:
         """Whether it is a mean of step rewards, taken from each of them before they are added up."""
@@ -264,6 +268,11 @@ class LengthWeighted(GroupBaseline):
 
     def on_counts(self, reward: int, correct: int, size: int) -> float | None:
         return float(correct - reward) if self.column(size) == "1" else None
+
+    def at_equal_lengths(self, reward: int, correct: int, size: int) -> float | None:
+        if not self.leave_one_out:
+            return correct / size
+        return (correct - reward) / (size - 1) if size > 1 else float(reward)  # alone, it has no advantage
 
     def fragments(self) -> tuple[str, ...]:
         return (self.name + "_leave_one_out" * self.leave_one_out,)
