@@ -335,7 +335,9 @@ def test_demo_says_where_things_are_and_how_to_train(here: Path, monkeypatch: py
         report("working")
         names = {"model": "model", "train": "train.jsonl", "heldout": "heldout.jsonl"}
         names |= {"verifier": "verifier.py", "training": "train.yaml"}
-        return SimpleNamespace(reward_model=None, **{key: here / directory / name for key, name in names.items()})
+        return SimpleNamespace(
+            reward_model=None, step_verifier=None, **{key: here / directory / name for key, name in names.items()}
+        )
 
     monkeypatch.setattr(demos, "prepare", prepare)
     result = run("demo", "--tiny")

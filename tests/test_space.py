@@ -57,7 +57,7 @@ def test_lint_objects() -> None:
 def test_a_broken_script_is_found() -> None:
     """Own sample left in twice: the rules say (k - 1)/k, and enumeration another number of the same kind."""
     spec = Spec.model_validate(changed(PLAIN, baseline={"source": "leave_one_out"}))
-    text = render(Plan(spec), "plain.yaml", "0" * 16)
+    (text,) = finish([render(Plan(spec), "plain.yaml", "0" * 16)])
     assert examine(spec, text) == []
     wrong = text.replace("return mean_B1 - (returns_BG - mean_B1) / others_B1", "return mean_B1 * mask_BGT_length")
     assert any("NameError" in failure for failure in examine(spec, wrong))

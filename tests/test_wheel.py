@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -101,7 +102,8 @@ def test_an_installed_specc_compiles_a_spec_of_ones_own(specc: Path, tmp_path: P
     assert (tmp_path / "mine.py").read_text(encoding="utf-8") == expected
     own.write_text(own.read_text(encoding="utf-8").replace("clip: {low: 0.2", "clip: {low: 0.1"), encoding="utf-8")
     command(specc, "compile", "grpo.yaml", "-o", "mine.py", folder=tmp_path)
-    assert 'clip_low: Annotated[float, "> 0", "<= 1"] = arg(\n        0.1,' in (tmp_path / "mine.py").read_text("utf-8")
+    changed = (tmp_path / "mine.py").read_text(encoding="utf-8")
+    assert re.search(r'clip_low: Annotated\[float, "> 0", "<= 1"\] = arg\(\s*0\.1,', changed)
 
 
 def test_an_installed_specc_needs_no_torch_to_compile(specc: Path, tmp_path: Path) -> None:
