@@ -21,11 +21,12 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from ruff import find_ruff_bin
-from strategies import every_spec, specs
+from strategies import BESIDE, every_spec, specs
 
 from specc.answers import QUESTIONS, answers_to
 from specc.compiler import compile_spec, compile_specs
 from specc.finish import finish
+from specc.load import findings_of
 from specc.plan import Plan
 from specc.render import SECTIONS, render
 from specc.spec import Spec
@@ -304,6 +305,11 @@ def cover() -> list[Spec]:
                 if traits - seen:
                     seen |= traits
                     chosen.append(spec)
+    for keep in ("mixed", "best", "positive", {"max_variance": 2}):
+        for over in ("kept", "all"):
+            sampling = {"group_size": 4, "keep": keep, "advantages_over": over}
+            spec = Spec.model_validate({"name": "selecting", **BESIDE, "sampling": sampling})
+            chosen += [spec] * all(finding.warning for finding in findings_of(spec))
     return chosen
 
 
@@ -328,6 +334,19 @@ def test_a_cover_of_the_language_has_no_dead_code(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_function_of_the_sections_is_in_some_script() -> None:
+    """What no script has is pruned from all of them, and so nobody would miss it."""
+    written = {node.name for name in ALGORITHMS for node in tree(name).body if isinstance(node, DEFINITIONS)}
+    for spec in cover():
+        written |= {node.name for node in ast.parse(render(Plan(spec), "", "")).body if isinstance(node, DEFINITIONS)}
+    paths = sorted((ROOT / "templates" / "sections").glob("*.py"))
+    nodes = [node for path in paths for node in ast.parse(path.read_text(encoding="utf-8")).body]
+    assert {node.name for node in nodes if isinstance(node, DEFINITIONS)} - written == set()
+
+
+DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 
 
 def test_the_interface_is_the_contract(name: str) -> None:
