@@ -288,7 +288,8 @@ def verify(specs: tuple[str, ...], as_json: bool, group_size: int | None, seed: 
             read.append(read_script(Path(name)))
         else:
             each = next(compiled)
-            read.append(load_script(each.script, name, with_group_size(each, group_size), each.loaded.spec.claim))
+            plan = with_group_size(each, group_size)
+            read.append(load_script(each.script, name, plan if plan.derived.known else None, each.loaded.spec.claim))
     for script in read:
         size = group_size or group_size_of(script)
         with contextlib.redirect_stdout(sys.stderr):  # what a script prints is no part of the report

@@ -49,8 +49,11 @@ def compile_specs(paths: Sequence[Path | str]) -> list[Compiled]:
 
 
 def provenance(loaded: Loaded) -> tuple[str, str]:
-    """The name of a spec's file, the same from wherever it is compiled, and the hash of its text."""
+    """The name of a spec's file, the same from wherever it is compiled, and the hash of its text; likewise of the
+    files that its own functions are from."""
     path = Path(loaded.source.path)
     shipped = path.resolve().parent == algorithms_dir().resolve()
     origin = f"algorithms/{path.name}" if shipped else path.name
-    return origin, hashlib.sha256(loaded.source.text.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(loaded.source.text.encode()).hexdigest()[:16]
+    own = {function.file: function.text_hash for function in Plan(loaded.spec).own_functions}
+    return origin, "".join([digest, *(f"; {file}, sha256 {own_digest}" for file, own_digest in own.items())])

@@ -28,6 +28,9 @@ SYMBOLS = (
 FIRST_STEP = "at the first step, on pairs that the policy has sampled"
 LATER_STEPS = "later steps follow the loss and not the win rate"
 
+UNDERIVED = "not derived"
+"""in the place of a verdict, where the spec alone does not tell"""
+
 CLOSE = 1e-10
 """relative difference up to which a factor is 1"""
 
@@ -65,6 +68,11 @@ class Derived:
     """whether it is about the first step on pairs of the policy's own responses, and the gradient of the win rate"""
 
     @property
+    def known(self) -> bool:
+        """Whether the spec alone tells the verdict."""
+        return self.overall != UNDERIVED
+
+    @property
     def reasons(self) -> list[tuple[str, str]]:
         """Why the verdict is not `unbiased`: the key of each part that has to do with it, and a sentence."""
         return [(effect.where, effect.reason) for effect in self.effects]
@@ -86,6 +94,7 @@ class Derived:
             + (f", with c = {self.factor}" if self.factor else ""),
             "reweighted": f"reweighted: {reweighted}{limit}",
             "biased": f"biased: not along {aim}",
+            UNDERIVED: "not derived from the spec: `specc verify` finds it by running the script",
         }[getattr(self, rewards)]
 
     @property
@@ -94,6 +103,8 @@ class Derived:
         said = self.said("binary")
         if self.binary == "biased":
             said += f", since {next(part.reason for part in self.effects if part.binary == 'biased')}"
+        if not self.known:
+            return {"verdict": said}
         if self.pairs:
             return {"verdict": f"{FIRST_STEP}, {said}; {LATER_STEPS}"}
         if self.binary != self.real:
@@ -107,6 +118,8 @@ class Derived:
 def derive(spec: Spec) -> Derived:
     """The verdict on a spec, composed from its answers' effects."""
     parts = effects_of(spec)
+    if not all(answer.derivable for answer in spec.answers.values()):
+        return underived(spec, parts)
     size = spec.sampling.group_size
     binary, real = weakest(part.binary for part in parts), weakest(part.real for part in parts)
     c = product([part.value(size) for part in parts])
@@ -139,6 +152,26 @@ def derive(spec: Spec) -> Derived:
         variance=variance_of(spec),
         group_size=size,
         target=spec.target if slope is not None and spec.target else "",
+        pairs=not spec.online,
+    )
+
+
+def underived(spec: Spec, parts: list[Effect]) -> Derived:
+    """Nothing, where an answer has no rule, as a function of the author's own: running the script tells the verdict."""
+    unknown = [part for answer in spec.answers.values() if not answer.derivable for part in answer.effects(spec)]
+    return Derived(
+        binary=UNDERIVED,
+        real=UNDERIVED,
+        overall=UNDERIVED,
+        factor="",
+        effects=tuple(dict.fromkeys([*unknown, *parts])),
+        penalty=None,
+        off_policy_binary=UNDERIVED,
+        off_policy_real=UNDERIVED,
+        reused=spec.sampling.updates_per_batch > 1,
+        weight=None,
+        variance="",
+        group_size=spec.sampling.group_size,
         pairs=not spec.online,
     )
 
@@ -203,7 +236,7 @@ def refuted_claim(spec: Spec) -> Iterator[Finding]:
     if spec.claim is None or not known:
         return
     derived = derive(spec)
-    if spec.claim == derived.overall:
+    if spec.claim == derived.overall or not derived.known:
         return
     claimed = VERDICTS.index(spec.claim)
     worse = [part for part in derived.effects if VERDICTS.index(weakest((part.binary, part.real))) > claimed]

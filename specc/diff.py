@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from specc.answers import QUESTIONS
 from specc.answers.base import Block
 from specc.compiler import Compiled
+from specc.custom import UserFunction
 from specc.derive import Derived, derive
 from specc.load import findings_of
 from specc.report import as_yaml, in_order, indented, table
@@ -107,7 +108,8 @@ def fields_of(spec: Spec) -> Iterator[tuple[str, Any]]:
 def flattened(prefix: str, block: Block) -> Iterator[tuple[str, Any]]:
     for name, value in in_order(block):
         place = f"{prefix}.{name}"
-        yield from flattened(place, value) if isinstance(value, Block) else [(place, value)]
+        plain = str(value) if isinstance(value, UserFunction) else value
+        yield from flattened(place, value) if isinstance(value, Block) else [(place, plain)]
 
 
 def swap(first: Spec, second: Spec, part: str) -> Swap:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,12 @@ class Function:
     name: str
     positional: tuple[str, ...]
     keyword_only: tuple[str, ...]
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """of a function of the user's own: the field of the spec that each keyword-only parameter is"""
+
+    def field_of(self, keyword: str) -> str:
+        """The field that a keyword-only parameter is: of the same name, but for functions of the user's own."""
+        return self.fields.get(keyword, keyword)
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,8 @@ class Fragment:
     imports: tuple[str, ...]
     functions: dict[str, Function]
     code: str
+    parts: tuple[str, ...] = ()
+    """of a user's file: the single definitions, which other functions of the file may use as well"""
 
 
 @cache

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from specc.answers.base import Finding
+from specc.custom import names_taken
 from specc.derive import refuted_claim
 from specc.plan import Plan
 from specc.problems import Problem, SpecError, closest, from_finding, from_validation, shown
@@ -32,7 +33,7 @@ def load_spec(path: Path | str) -> Loaded:
 def check(source: Source) -> Loaded:
     """The spec that a source holds; raises `SpecError` with everything that is wrong with it, warnings included."""
     try:
-        spec = Spec.model_validate(source.data)
+        spec = Spec.model_validate(source.data, context={"folder": Path(source.path).parent})
     except ValidationError as error:
         raise SpecError([*source.problems, *from_validation(error, source)]) from None
     found = [*source.problems, *(from_finding(finding, source) for finding in findings_of(spec))]
@@ -40,6 +41,7 @@ def check(source: Source) -> Loaded:
     errors = [problem for problem in found if not problem.warning]
     kept = [warning for warning in warnings if warning.slug not in spec.accept]
     kept += unused(spec, source, errors, {warning.slug for warning in warnings})
+    errors += [] if errors else names_taken(Plan(spec))
     if errors:
         raise SpecError([*errors, *kept])
     return Loaded(spec, source, kept)

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 from specc.answers import QUESTIONS
 from specc.answers.base import Finding, Parameter
+from specc.custom import UserFunction
 from specc.derive import Derived, derive
 from specc.fragments import Fragment, Function, read_fragment
 from specc.spec import Spec
+
+
+def without_repeats(found: dict[str, list[Fragment]]) -> Iterator[tuple[str, list[Fragment]]]:
+    """The fragments, with what several functions of one user's file use in the first place only."""
+    seen: set[tuple[Path, str]] = set()
+    for folder, fragments in found.items():
+        kept = []
+        for fragment in fragments:
+            if fragment.parts:
+                new = [part for part in fragment.parts if (fragment.path, part) not in seen]
+                seen |= {(fragment.path, part) for part in fragment.parts}
+                fragment = replace(fragment, code="\n\n\n".join(new))
+            kept.append(fragment)
+        yield folder, kept
 
 
 @dataclass(frozen=True)
@@ -24,7 +40,10 @@ class Plan:
         """The fragments of each question, and of the sampling, in the order of the script."""
         chosen = {question: answer.fragments() for question, answer in self.spec.answers.items()}
         chosen["sampling"] = self.spec.sampling.fragments()
-        return {folder: [read_fragment(folder, name) for name in names] for folder, names in chosen.items()}
+        found = {folder: [read_fragment(folder, name) for name in names] for folder, names in chosen.items()}
+        for question, answer in self.spec.answers.items():
+            found[question] += [function.fragment for function in answer.own_functions()]
+        return dict(without_repeats(found))
 
     @cached_property
     def functions(self) -> dict[str, tuple[str, Function]]:
@@ -35,6 +54,11 @@ class Plan:
             for fragment in fragments
             for name, function in fragment.functions.items()
         }
+
+    @property
+    def own_functions(self) -> list[UserFunction]:
+        """The functions of the author's own, in the order of the script."""
+        return [function for answer in self.spec.answers.values() for function in answer.own_functions()]
 
     def takes(self, parameter: str) -> bool:
         """Whether any of the chosen functions asks for this."""
@@ -52,7 +76,10 @@ class Plan:
         """The numbers that the chosen fragments take, by question and field."""
         taken = {
             question: {
-                name for q, function in self.functions.values() if q == question for name in function.keyword_only
+                function.field_of(name)
+                for q, function in self.functions.values()
+                if q == question
+                for name in function.keyword_only
             }
             for question in self.fragments
         }
@@ -72,7 +99,7 @@ class Plan:
         """The numbers of the answers that act in the estimator: not those of functions that are told the step, which
         are the trainer's."""
         of_trainer = {
-            (question, name)
+            (question, function.field_of(name))
             for question, function in self.functions.values()
             if "step" in function.positional
             for name in function.keyword_only
@@ -127,7 +154,7 @@ class Plan:
     @property
     def over_tokens(self) -> bool:
         """Whether each token counts once in the statistics of the normalization."""
-        return self.spec.normalization.over_tokens
+        return self.spec.normalization.over_tokens or (self.token_level and "normalize" in self.functions)
 
     @property
     def per_token(self) -> bool:
@@ -201,8 +228,8 @@ class Plan:
 
     @property
     def normalizers(self) -> list[tuple[str, str]]:
-        """The functions of the normalization and what their result does to the advantage."""
-        return [pair for pair in (("centre", "-"), ("scale", "/")) if pair[0] in self.functions]
+        """The functions of the normalization and what their result does to the advantage, or "" if it is the result."""
+        return [pair for pair in (("centre", "-"), ("scale", "/"), ("normalize", "")) if pair[0] in self.functions]
 
     @property
     def transforms(self) -> list[str]:
@@ -301,6 +328,29 @@ class Plan:
         return self.spec.objective.uses_ratio
 
     @property
+    def uses_old(self) -> bool:
+        """Whether the loss looks at the log-probs under the policy that sampled."""
+        return self.uses_ratio or any(
+            "old_logprobs" in self.functions[name][1].positional
+            for name in ("loss", "token_weight")
+            if name in self.functions
+        )
+
+    @property
+    def own_loss(self) -> bool:
+        """Whether the loss of a token is a function of the author's own."""
+        return "loss" in self.functions
+
+    @property
+    def weighs_tokens(self) -> bool:
+        return "token_weight" in self.functions
+
+    @property
+    def uses_entropies(self) -> bool:
+        """Whether the loss looks at the entropy of each token's distribution."""
+        return self.online and self.takes("entropies")
+
+    @property
     def has_clip(self) -> bool:
         return "clipped" in self.functions
 
@@ -326,7 +376,7 @@ class Plan:
     def loss_inputs(self) -> list[str]:
         """The tensors that the loss takes besides those of every script, by keyword."""
         wanted = {
-            "entropies": self.entropy_bonus,
+            "entropies": self.uses_entropies,
             "kl_coefficient": self.kl_in_loss and self.kl_moves,
             "likelihood_weights": self.positive_nll,
         }
@@ -334,12 +384,12 @@ class Plan:
 
     @property
     def aggregation(self) -> str:
-        return next(iter(self.fragments["objective"][-1].functions))
+        return next(iter(read_fragment("objective", self.spec.objective.fragments()[-1]).functions))
 
     @property
     def skips_rows(self) -> bool:
         """Whether a response with advantage 0 has no gradient, so that its passes in the update can be left out."""
-        return self.online and not (self.kl_in_loss or self.entropy_bonus or self.shared_critic)
+        return self.online and not (self.kl_in_loss or self.entropy_bonus or self.shared_critic or self.own_loss)
 
     @property
     def mask_truncated(self) -> bool:
@@ -359,7 +409,7 @@ class Plan:
     @property
     def needs_old_logprobs(self) -> bool:
         """Whether anything looks at the log-probs under the policy that sampled, beside those of the update."""
-        return self.measures_kl or self.uses_ratio
+        return self.measures_kl or self.uses_old
 
     @property
     def old_pass(self) -> str:
@@ -367,7 +417,7 @@ class Plan:
 
         Always where the log-probs are needed besides: for KL in the reward, or to measure the KL; or the values are."""
         always = self.measures_kl or self.shared_critic
-        return "always" if always else "reused" if self.uses_ratio else ""
+        return "always" if always else "reused" if self.uses_old else ""
 
     @property
     def frozen_models(self) -> dict[str, str]:

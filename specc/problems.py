@@ -261,6 +261,10 @@ def from_validation(error: ValidationError, source: Source) -> list[Problem]:
     meant = misspelt(found)
     problems: dict[tuple[Loc, str], Problem] = {}
     for wrong in without_echoes(found):
+        for problem in wrong.context.get("problems", ()):  # they have places in another file
+            problems.setdefault((wrong.loc, f"{problem.what} {problem.place}"), problem)
+        if "problems" in wrong.context:
+            continue
         if wrong.kind == "missing" and wrong.loc in meant.values():
             continue  # its key is there, misspelt
         says = unknown_key(wrong, meant.get(wrong.loc)) if wrong.kind == "extra_forbidden" else say(wrong)
@@ -679,6 +683,7 @@ SAYERS: dict[str, Callable[[Wrong], Says]] = {
     "too_long": too_long,
     **dict.fromkeys(("float_type", "int_type", "bool_type", "string_type", "list_type"), wrong_type),
     **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), wrong_type),
+    "user_function": lambda wrong: wrong.context["says"],
 }
 
 

@@ -54,23 +54,28 @@ WIDTH = 120
 SIGNS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
 
 
-def render(plan: Plan, origin: str, digest: str) -> str:
-    """The script for a plan, not yet formatted. `origin` names the spec's file and `digest` its bytes."""
+def render(plan: Plan, origin: str, digest: str, own: bool = True) -> str:
+    """The script for a plan, not yet formatted. `origin` names the spec's file and `digest` its bytes.
+
+    With `own` false it is without the code of the author's own functions, for a look at the names of the rest.
+    """
     sections = {name: read_fragment("sections", name) for name in SECTIONS}
-    chosen = [fragment for fragments in plan.fragments.values() for fragment in fragments]
+    chosen = [f for fragments in plan.fragments.values() for f in fragments if own or not f.parts]
     page = environment().get_template("trainer.py.j2" if plan.online else "preference_trainer.py.j2")
     text = page.render(
         plan=plan,
         spec=plan.spec,
         origin=docstring_safe(origin),
-        digest=digest,
-        answers=docstring_lines((word, answer.describe()) for word, answer in plan.spec.answers.items()),
+        digest=docstring_safe(digest),
+        answers=docstring_lines(
+            (word, docstring_safe(answer.describe())) for word, answer in plan.spec.answers.items()
+        ),
         verdict=docstring_lines(plan.derived.lines.items()),
         asked=ASKED,
         imports="\n".join(sorted({line for fragment in [*sections.values(), *chosen] for line in fragment.imports})),
         arguments=arguments(plan, sections["arguments"]),
         section=lambda name: sections[name].code,
-        body=lambda question: body(plan, question),
+        body=lambda question: body(plan, question, own),
         selection="\n\n\n".join(fragment.code for fragment in plan.fragments["sampling"]),
         call=lambda name, **bindings: call(plan, name, bindings),
     )
@@ -93,8 +98,12 @@ def environment() -> jinja2.Environment:
 
 def docstring_safe(text: str) -> str:
     """Text from outside as one line that can stand in a docstring and stays text there."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line.replace("\\", "\\\\").replace('"', '\\"')
+    return one_line(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def one_line(text: str) -> str:
+    """Text from outside as one line of what can be printed."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def docstring_lines(said: Iterable[tuple[str, str]]) -> str:
@@ -102,11 +111,12 @@ def docstring_lines(said: Iterable[tuple[str, str]]) -> str:
     return "\n".join(textwrap.fill(f"{word:<14}{text}", WIDTH, subsequent_indent=" " * 14) for word, text in said)
 
 
-def body(plan: Plan, question: str) -> str:
+def body(plan: Plan, question: str, own: bool) -> str:
     """The section of a question: one comment that says the answer, and the code of its fragments."""
-    answer = plan.spec.answers[question].describe()
+    answer = one_line(plan.spec.answers[question].describe())
     comment = textwrap.fill(f"{answer[0].upper()}{answer[1:]}.", WIDTH, initial_indent="# ", subsequent_indent="# ")
-    return "\n\n\n".join([comment, *(fragment.code for fragment in plan.fragments[question] if fragment.code)])
+    chosen = [fragment for fragment in plan.fragments[question] if fragment.code and (own or not fragment.parts)]
+    return "\n\n\n".join([comment, *(fragment.code for fragment in chosen)])
 
 
 def call(plan: Plan, name: str, bindings: dict[str, str]) -> str:
@@ -123,9 +133,10 @@ def call(plan: Plan, name: str, bindings: dict[str, str]) -> str:
     hp, numbers = bindings.get("hp", "hp"), plan.question_parameters[question]
     passed = [known.get(parameter, parameter) for parameter in function.positional]
     passed += [
-        f"{keyword}={bindings.get(keyword) or f'{hp}.{numbers[keyword].argument}'}" for keyword in function.keyword_only
+        f"{keyword}={bindings.get(keyword) or f'{hp}.{numbers[function.field_of(keyword)].argument}'}"
+        for keyword in function.keyword_only
     ]
-    return f"{name}({', '.join(passed)})"
+    return f"{function.name}({', '.join(passed)})"
 
 
 def arguments(plan: Plan, section: Fragment) -> str:

@@ -66,6 +66,9 @@ def optimized(derived: Derived) -> list[str]:
         ("for 0/1 rewards", derived.said("binary")),
         ("for real-valued rewards", derived.said("real")),
     ]
+    if not derived.known:
+        rows = [("verdict", derived.said("binary")), *derived.reasons]
+        return table(rows)
     if derived.pairs:
         rows[1:] = [(FIRST_STEP, derived.said("real")), (LATER_STEPS, "")]
     c = derived.value()
@@ -114,8 +117,10 @@ def in_order(block: Block) -> Iterator[tuple[str, Any]]:
 
 
 def is_said_short(block: Block, name: str, given: object) -> bool:
-    """Whether a short form says this field: `baseline: greedy` says `source`, and `clip: [0, 1]` both numbers."""
-    return isinstance(given, list) or (isinstance(block, Answer) and name == block.discriminator)
+    """Whether a short form says this field: `baseline: greedy` says `source`, `transform: file.py::function` the
+    function, and `clip: [0, 1]` both numbers."""
+    said = block.discriminator if isinstance(block, Answer) else next(iter(type(block).model_fields))
+    return isinstance(given, list) or name == said
 
 
 def row(name: str, value: Any, said: bool) -> tuple[str, str, str]:
@@ -130,6 +135,8 @@ def as_yaml(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list):
         return f"[{', '.join(map(as_yaml, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{visible(str(name))}: {as_yaml(item)}' for name, item in value.items())}}}"
     return f"{value:g}" if isinstance(value, float) else visible(str(value))
 
 

@@ -106,7 +106,7 @@ def draw(number: int, count: int, where: Where = Where()) -> list[Spec]:
 
 def key(spec: Spec) -> str:
     """A spec as one line, by which it is known."""
-    return json.dumps(spec.model_dump(exclude_none=True, exclude={"specc", "name", "accept", "defaults"}))
+    return json.dumps(spec.model_dump(exclude_none=True, exclude={"specc", "name", "accept", "defaults"}), default=str)
 
 
 def choices(spec: Spec) -> dict[str, list[str]]:
@@ -143,7 +143,7 @@ def lint(scripts: list[str]) -> str:
 
 def as_source(spec: Spec) -> Source:
     """The spec as a person would write it, with what was drawn and no more; JSON is YAML."""
-    return parse(json.dumps(spec.model_dump(exclude_unset=True)), "drawn.yaml")
+    return parse(json.dumps(spec.model_dump(exclude_unset=True), default=str), "drawn.yaml")
 
 
 def not_given(module: ast.Module) -> list[str]:
@@ -204,11 +204,12 @@ def other_weight(spec: Spec, found: Weight) -> str:
 def examine(spec: Spec, text: str) -> list[str]:
     """Everything that is wrong with a spec's script."""
     try:
-        script = load_script(text, "drawn.py", Plan(spec))
+        known = derive(spec).known
+        script = load_script(text, "drawn.py", Plan(spec) if known else None)
         broken = [f"law {r.law.name}: {r.detail}" for r in check_laws(script, batches=2) if r.verdict == "broken"]
         dead = [f"not used: {name}" for name in unused_in(ast.parse(text))]
         dead += [f"not given: {name}" for name in (not_given(ast.parse(text)) if spec.online else [])]
-        wrong = [*disagreements(spec, script), *broken_identities(spec, script, most=2)]
+        wrong = [*disagreements(spec, script), *broken_identities(spec, script, most=2)] if known else []
         return [*dead, *broken, *wrong]
     except Exception as error:
         return [f"{type(error).__name__}: {error}"]

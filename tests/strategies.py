@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import count, product
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -18,8 +19,10 @@ from pydantic.fields import FieldInfo
 
 from specc.answers import QUESTIONS, answers_to
 from specc.answers.base import Answer, bounds_of
+from specc.custom import Interface, Own, UserFunction
 from specc.load import findings_of
 from specc.plan import Plan
+from specc.problems import nested_block
 from specc.render import render
 from specc.spec import Sampling, Spec
 from specc.verify.laws import Batch, make_batch
@@ -73,11 +76,36 @@ def value_of(annotation: Any, info: FieldInfo) -> st.SearchStrategy[Any]:
     raise NotImplementedError(f"no strategy for {annotation}")
 
 
+OWN = Path(__file__).parent / "own_functions.py"
+
+# Functions of an author's own for the interfaces, by the names that the page calls them by.
+OWN_FUNCTIONS = {
+    "baseline": ["group_mean", "leave_one_out", "shrunk", "median"],
+    "normalize": ["group_std", "asymmetric"],
+    "transform": ["squashed", "clipped", "longer_is_worse"],
+    "token_weight": ["ones", "uncertain", "near_policy"],
+    "loss": ["ppo", "reinforce", "smooth"],
+}
+
+
+def own(name: str) -> str:
+    """A function of `own_functions.py`, as a spec in any folder names it."""
+    return f"{OWN}::{name}"
+
+
+def takes_own(annotation: Any) -> bool:
+    """Whether a field takes a function of the author's own: which is drawn by `specs_with_own` alone."""
+    found = nested_block(annotation)
+    return found is not None and issubclass(found, Own)
+
+
 @st.composite
 def block(draw: st.DrawFn, cls: type[BaseModel]) -> dict[str, Any]:
     """The fields of a block; those that have a default are there or not."""
     drawn: dict[str, Any] = {}
     for name, info in cls.model_fields.items():
+        if takes_own(info.annotation):
+            continue
         if info.is_required() or draw(st.booleans()):
             value = draw(value_of(info.annotation, info))
             if value is not None:
@@ -89,7 +117,9 @@ def block(draw: st.DrawFn, cls: type[BaseModel]) -> dict[str, Any]:
 def answers(draw: st.DrawFn, question: str, data: str, fixed: str | None = None) -> dict[str, Any]:
     """An answer to the question that goes with the kind of data."""
     name = fixed or draw(
-        st.sampled_from(sorted(name for name, a in answers_to(question).items() if data in a.works_on))
+        st.sampled_from(
+            sorted(name for name, a in answers_to(question).items() if data in a.works_on and not issubclass(a, Own))
+        )
     )
     cls = answers_to(question)[name]
     return {**draw(block(cls)), cls.discriminator: name}
@@ -119,11 +149,37 @@ def specs(draw: st.DrawFn, fixed: dict[str, str] | None = None) -> Spec:
     if "keep" in fixed:
         keep = {"max_variance": draw(st.integers(2, 3))} if fixed["keep"] == "max_variance" else fixed["keep"]
         data["sampling"] |= {"keep": keep, "group_size": draw(st.sampled_from([g for g in GROUP_SIZES if g > 1]))}
+    return mended(data)
+
+
+@st.composite
+def specs_with_own(draw: st.DrawFn) -> Spec:
+    """A spec with one function of the author's own or more, where it could have them."""
+    spec = draw(specs().filter(lambda spec: spec.online))
+    data = spec.model_dump(exclude_unset=True)
+    places = draw(st.sets(st.sampled_from(sorted(OWN_FUNCTIONS)), min_size=1))
+    for place in sorted(places):
+        function = own(draw(st.sampled_from(OWN_FUNCTIONS[place])))
+        if place in ("baseline", "normalize"):
+            question = {"normalize": "normalization"}.get(place, place)
+            data[question] = {QUESTIONS[question].discriminator: "custom", "function": function}
+        else:
+            data["reward" if place == "transform" else "objective"][place] = function
+    try:
+        found = mended(data)
+    except ValidationError:  # a likelihood has no loss
+        found = spec
+    assume(Plan(found).own_functions)
+    return found
+
+
+def mended(data: dict[str, Any]) -> Spec:
+    """The spec, without what its errors point at."""
     spec = Spec.model_validate(data)
     while errors := [finding for finding in findings_of(spec) if not finding.warning]:
-        mended = without(data, errors[0].loc)
-        assume(mended is not None)
-        spec = mended
+        less = without(data, errors[0].loc)
+        assume(less is not None)
+        spec = less
     return spec
 
 
@@ -192,7 +248,12 @@ def choices(annotation: Any, info: FieldInfo, share: float) -> list[Any]:
     if annotation is str:
         return TEXTS[:1]
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return every_block(annotation)
+        return [] if issubclass(annotation, Own) else every_block(annotation)
+    if annotation is UserFunction:
+        (interface,) = (item for item in info.metadata if isinstance(item, Interface))
+        return [own(OWN_FUNCTIONS[interface.called][0])]
+    if origin is dict:
+        return [{}]
     raise NotImplementedError(f"no choices for {annotation}")
 
 

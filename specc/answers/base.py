@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 if TYPE_CHECKING:
+    from specc.custom import UserFunction
     from specc.spec import Spec
 
 Loc = tuple[str | int, ...]
@@ -194,6 +195,15 @@ class Answer(Block):
         """The fragments under `templates/<question>/` that this answer is made of, in the order of the script."""
         return (self.name,)
 
+    def own_functions(self) -> list[UserFunction]:
+        """The functions of the author's own that this answer holds, which the script has after the fragments."""
+        return []
+
+    @property
+    def derivable(self) -> bool:
+        """Whether what it does to E[g] follows from the spec. Else `specc verify` finds out, by running the script."""
+        return type(self).effects is not Answer.effects
+
     def describe(self) -> str:
         """One line for the docstring of the script and its section title, without a full stop."""
         return self.summary()
@@ -207,7 +217,7 @@ class Answer(Block):
         yield from ()
 
     def effects(self, spec: Spec) -> Iterator[Effect]:
-        """What it does to E[g]. An answer without a rule of its own is taken to be biased, which never flatters it."""
+        """What it does to E[g]. Of an answer without a rule nothing is known, and so nothing of a spec that has it."""
         yield Effect(self.question, "biased", "biased", f"nothing is known about {self.name}")
 
     def at(self, *names: str) -> Loc:

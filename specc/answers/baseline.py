@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from specc.answers.base import WITHOUT_OWN, Answer, Block, Effect, Finding, check_unit_of_steps
+from specc.custom import Interface, OwnAnswer, UserFunction
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -60,6 +61,10 @@ class Baseline(Answer):
     def at_equal_lengths(self, reward: int, correct: int, size: int) -> float | None:
         """The same where all responses are equally long."""
         return self.on_counts(reward, correct, size)
+
+    @property
+    def derivable(self) -> bool:
+        return self.over_steps or self.own(2) != "unknown" or type(self).effects is not Baseline.effects
 
     @property
     def over_steps(self) -> bool:
@@ -460,3 +465,22 @@ class Pair(Baseline):
     def effects(self, spec: Spec) -> Iterator[Effect]:
         """None: the two responses are independent, and E[grad log pi] = 0 for the other one's part."""
         yield from ()
+
+
+class Custom(OwnAnswer, Baseline):
+    """A function of yours, `file.py::function`, which goes into the script as it is written."""
+
+    OF: ClassVar[Interface] = Interface(
+        "baseline",
+        {
+            "returns_BG": "the return of each response, 0 where it has no score",
+            "scored_BG": "bool, whether it has one",
+            "mask_BGT": "bool, its tokens",
+            "greedy_rewards_B": "the rewards of the prompts' greedy responses",
+        },
+        "what is taken from each return, [B, G] or a shape that broadcasts to it",
+    )
+
+    source: Literal["custom"] = "custom"
+    function: Annotated[UserFunction, OF]
+    """the function, as file.py::function from the spec's folder"""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from specc.answers.base import WITHOUT_OWN, Answer, Effect, Finding, Number, check_unit_of_steps
+from specc.custom import Interface, OwnAnswer, UserFunction
 from specc.weights import Weight
 
 if TYPE_CHECKING:
@@ -351,3 +352,31 @@ class Running(Statistic):
 
     def weighting_of_kl(self, spec: Spec, after_baseline: bool) -> str:
         return "exact"
+
+
+class Custom(OwnAnswer, Normalization):
+    """A function of yours, `file.py::function`, which goes into the script as it is written."""
+
+    OF: ClassVar[Interface] = Interface(
+        "normalize",
+        {
+            "advantages": "[B, G], or [B, G, T] with token_advantage",
+            "returns": "the same before the baseline is taken",
+            "valid": "bool of the same shape, what counts",
+            "mask_BGT": "bool, the tokens of each response",
+        },
+        "the normalized advantages, of the shape of `advantages`",
+    )
+
+    scope: Literal["custom"] = "custom"
+    function: Annotated[UserFunction, OF]
+    """the function, as file.py::function from the spec's folder"""
+
+    def keeps_zero(self, spec: Spec) -> bool:
+        return False
+
+    def divisor_on_counts(self, gap: float, correct: int, size: int) -> float | None:
+        return None
+
+    def on_counts(self, spec: Spec) -> tuple[Number, ...] | None:
+        return None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from specc.answers.base import Answer, Block, Effect, Finding
+from specc.custom import UNKNOWN, Interface, Own, UserFunction
 from specc.weights import Weight
 
 if TYPE_CHECKING:
@@ -78,6 +79,46 @@ class PositiveNLL(Block):
     """weight of the likelihood of correct responses, those with a reward above 0"""
 
 
+class TokenWeight(Own):
+    """A weight of each token in the objective by a function of yours. It is detached, so it has no gradient itself."""
+
+    OF: ClassVar[Interface] = Interface(
+        "token_weight",
+        {
+            "logprobs": "[..., T], of the policy",
+            "old_logprobs": "of the policy that sampled",
+            "entropies": "of the policy's distribution at each token, in nats",
+            "advantages": "[..., T]",
+            "mask": "bool, True on response tokens",
+        },
+        "the weight of each token, [..., T]",
+    )
+    argument_prefix: ClassVar[str] = "token_weight_"
+
+    function: Annotated[UserFunction, OF]
+    """the function, as file.py::function from the spec's folder"""
+
+
+class TokenLoss(Own):
+    """The loss of each token by a function of yours, in the place of the surrogate; its mean is minimized."""
+
+    OF: ClassVar[Interface] = Interface(
+        "loss",
+        {
+            "logprobs": "[..., T], of the policy",
+            "old_logprobs": "of the policy that sampled",
+            "ratio": "the importance ratio that `ratio` asks for",
+            "advantages": "[..., T]",
+            "mask": "bool, True on response tokens",
+        },
+        "the loss of each token, [..., T], which the aggregation averages",
+    )
+    argument_prefix: ClassVar[str] = "loss_"
+
+    function: Annotated[UserFunction, OF]
+    """the function, as file.py::function from the spec's folder"""
+
+
 class Objective(Answer):
     """The quantity whose gradient updates the policy."""
 
@@ -143,6 +184,17 @@ class PolicyGradient(Objective):
     """coefficient of the policy's entropy, which is added to what is maximized"""
     positive_nll: PositiveNLL | None = None
     """the likelihood of correct responses, which is added to what is maximized: {coefficient}"""
+    token_weight: TokenWeight | None = None
+    """a weight of each token by a function of yours: file.py::function"""
+    loss: TokenLoss | None = None
+    """the loss of each token by a function of yours, in place of the surrogate: file.py::function"""
+
+    def own_functions(self) -> list[UserFunction]:
+        return [own.function for own in (self.loss, self.token_weight) if own is not None]
+
+    @property
+    def derivable(self) -> bool:
+        return not self.own_functions()
 
     @property
     def weightings(self) -> dict[str, Block]:
@@ -173,6 +225,8 @@ class PolicyGradient(Objective):
         """At ratio 1 the gradient of every ratio, clip and gate is A grad log pi; the aggregation weights it.
 
         An entropy bonus is a part of its own, beside E[R]."""
+        for own in self.own_functions():
+            yield Effect(self.question, "biased", "biased", f"{own.name}: {UNKNOWN}")
         verdict, why = self.AGGREGATIONS[self.aggregation]
         if verdict == "asymptotic":
             yield Effect(self.where, verdict, verdict, why, "1/(mean length)")
@@ -224,14 +278,17 @@ class PolicyGradient(Objective):
             surrogate = (f"ratio_{self.ratio}", "dual_clip" if dual else weighting)
             if self.token_clip is not None:  # acts inside the ratio
                 surrogate = ("token_clip", f"ratio_{self.ratio}_token_clip", "unclipped")
+        if self.loss is not None:
+            surrogate = (f"ratio_{self.ratio}",) if self.uses_ratio else ()
         entropy = ("entropy_bonus",) if self.entropy_bonus is not None else ()
         likelihood = ("positive_nll",) if self.positive_nll is not None else ()
         return (self.name, *surrogate, *entropy, *likelihood, self.aggregation)
 
     def short(self) -> str:
         what = f"{self.ratio.replace('_', ' ')} ratio" if self.uses_ratio else "log pi"
+        own = [function.called for function in self.own_functions()]
         return ", ".join(
-            [what, *(name.replace("_", " ") for name in self.weightings), self.aggregation.replace("_", " ")]
+            [what, *(name.replace("_", " ") for name in self.weightings), *own, self.aggregation.replace("_", " ")]
         )
 
     def describe(self) -> str:
@@ -239,9 +296,17 @@ class PolicyGradient(Objective):
         weighting = "".join(f", {name.replace('_', ' ')}" for name in self.weightings)
         terms = ", plus an entropy bonus" if self.entropy_bonus is not None else ""
         terms += ", plus the likelihood of correct responses" if self.positive_nll is not None else ""
+        if self.token_weight is not None:
+            weighting += f", each token weighted by {self.token_weight.function.called}"
+        if self.loss is not None:
+            ratio = f"with {self.loss.function.called} as the loss of each token"
         return f"{self.name.replace('_', ' ')} {ratio}{weighting}{terms}, {self.aggregation.replace('_', ' ')}"
 
     def check(self, spec: Spec) -> Iterator[Finding]:
+        for name, own in (("token_weight", self.token_weight), ("loss", self.loss)):
+            if own is not None:
+                yield from own.check_parameters(self.question, name)
+        yield from self.check_loss()
         names = list(self.weightings)
         if len(names) > 1:
             yield Finding(
@@ -303,6 +368,37 @@ class PolicyGradient(Objective):
                 warning=True,
             )
 
+    def check_loss(self) -> Iterator[Finding]:
+        """Whether a loss of the author's own and the rest of the objective go together."""
+        if self.loss is None:
+            return
+        function = self.loss.function
+        asks = "ratio" in function.inputs
+        if asks and not self.uses_ratio:
+            yield Finding(
+                "loss-without-ratio",
+                self.at("loss"),
+                f"{function.name} asks for a ratio, and ratio is none",
+                f"the parameter `ratio` of {function.name} is the importance ratio that this field says",
+                "ratio: token, or let the function ask for logprobs and old_logprobs",
+            )
+        elif self.uses_ratio and not asks:
+            yield Finding(
+                "dead-option",
+                self.at("ratio"),
+                f"ratio: {self.ratio} has no effect here",
+                f"{function.name} takes the place of what is made of the ratio, and does not ask for `ratio`",
+                f"ratio: none, or a parameter `ratio` of {function.name}",
+            )
+        for name in self.weightings:
+            yield Finding(
+                "dead-option",
+                self.at(name),
+                f"{name} has no effect beside a loss of yours",
+                f"{function.name} takes the place of what {name} does to the ratio",
+                f"remove {name}, or do it in {function.name}",
+            )
+
 
 class SequenceAdvantage(PolicyGradient):
     """One advantage for the whole response, on each of its tokens."""
@@ -352,6 +448,8 @@ class Likelihood(PolicyGradient):
     """none, as there is no ratio"""
     token_clip: None = None
     """none, as there is no ratio"""
+    loss: None = None
+    """none, as it is the likelihood"""
 
     def return_on_counts(self, reward: int) -> float:
         return 1.0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from specc.answers.base import Answer, Block, Effect, Finding
+from specc.custom import Interface, Own, UserFunction
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -97,11 +98,29 @@ class Reward(Answer):
         yield from ()
 
 
+class Transform(Own):
+    """A function of yours that changes the score of each response by itself."""
+
+    OF: ClassVar[Interface] = Interface(
+        "transform",
+        {
+            "rewards_BG": "the score of each response; NaN = it could not be scored",
+            "ended_BG": "bool, whether it ended",
+            "lengths_BG": "its tokens, EOS included",
+        },
+        "the new scores, [B, G]",
+    )
+    argument_prefix: ClassVar[str] = "reward_transform_"
+
+    function: Annotated[UserFunction, OF]
+    """the function, as file.py::function from the spec's folder"""
+
+
 class ScoredReward(Reward):
     """A score of each response, and what is done to it before anything else looks at it.
 
     The transforms run in this order: `clip` bounds the raw score, `missing_eos` replaces it where the response never
-    ended, `overlong` takes its penalty from what is left.
+    ended, `overlong` takes its penalty from what is left, and `transform` does what its author wants.
     """
 
     missing_eos: float | None = None
@@ -110,6 +129,8 @@ class ScoredReward(Reward):
     """soft penalty on long responses: {limit, buffer, penalty}"""
     clip: Annotated[ScoreRange | None, BeforeValidator(two_numbers)] = None
     """[low, high]: bounds of the raw score"""
+    transform: Transform | None = None
+    """a function of yours that changes the score: file.py::function"""
 
     @property
     def transforms(self) -> tuple[str, ...]:
@@ -120,7 +141,12 @@ class ScoredReward(Reward):
     def fragments(self) -> tuple[str, ...]:
         return (*self.scorer_fragments, *self.transforms)
 
+    def own_functions(self) -> list[UserFunction]:
+        return [self.transform.function] if self.transform is not None else []
+
     def check(self, spec: Spec) -> Iterator[Finding]:
+        if self.transform is not None:
+            yield from self.transform.check_parameters(self.question, "transform")
         if self.clip is not None and self.clip.low >= self.clip.high:
             yield Finding(
                 "clip-empty",
@@ -245,7 +271,7 @@ class ProcessReward(ScoredReward):
                 "go through the selection",
                 "keep: all, or credit: outcome",
             )
-        for name in ("clip", "missing_eos", "overlong"):
+        for name in ("clip", "missing_eos", "overlong", "transform"):
             if getattr(self, name) is not None:
                 yield Finding(
                     "transform-of-steps",

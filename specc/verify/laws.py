@@ -1117,6 +1117,26 @@ def vmap_and_grad_go_through(script: Script, batch: Batch) -> None:
         same({name: value[lane].detach() for name, value in together.items()}, alone, "beside another batch")
 
 
+@law(3, "a reward is its response's own", batches=2)
+def rewards_are_their_own(script: Script, batch: Batch) -> None:
+    """Each process changes the scores of its own responses, so a score may not look at others."""
+    if not script.has("transform_rewards"):
+        raise NotApplicable("scores are not changed")
+    shape, lengths = batch.rewards_BG.shape, batch.mask_BGT.sum(-1)
+    rewards, ended = 3 * torch.linspace(-1, 1, shape.numel()).double().view(shape), lengths > 1
+    together = script.module.transform_rewards(rewards, ended, lengths, script.hp)
+    for b, g in itertools.product(range(shape[0]), range(shape[1])):
+        one = (x[b : b + 1, g : g + 1] for x in (rewards, ended, lengths))
+        alone = script.module.transform_rewards(*one, script.hp)
+        close(alone, together[b : b + 1, g : g + 1], "apart from the rest of the batch, the reward")
+
+
+@law(17, "the same batch gives the same estimate", batches=2)
+def estimates_repeat(script: Script, batch: Batch) -> None:
+    """Nothing is drawn, and nothing is kept but the state: a run that is resumed goes on as it would have."""
+    same(estimate(script, batch), estimate(script, batch), "a second time", exactly=True)
+
+
 # -------- The critic --------
 
 

@@ -1,0 +1,620 @@
+"""Functions of the user's own: read and checked, never run here, and put into the script as they are written.
+
+A spec names one as `file.py::function`, the file from the spec's folder. What a function may look at it says by the
+names of its parameters, as our own fragments do; a keyword-only number becomes an argument of the script. The script
+stands alone, so what the function uses of its module goes with it, and it can import what scripts have: torch,
+transformers, accelerate and the standard library.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import hashlib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError, core_schema
+
+from specc.answers.base import Answer, Block, Effect, Finding, Parameter
+from specc.fragments import Fragment, Function, signature
+from specc.problems import Place, Problem, Says, closest, listed, shown
+from specc.source import Source
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+
+    from specc.plan import Plan
+    from specc.spec import Spec
+
+MAX_BYTES = 1_000_000
+
+REFERENCE = re.compile(r"(?P<file>.+\.py)::(?P<name>[^\W\d]\w*)")
+
+IMPORTABLE = frozenset({"torch", "transformers", "accelerate"}) | sys.stdlib_module_names
+"""what every machine that runs a script has"""
+
+Definition = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
+Import = ast.Import | ast.ImportFrom
+
+
+@dataclass(frozen=True)
+class Number:
+    """A keyword-only parameter of a user's function."""
+
+    name: str
+    type: type[int] | type[float]
+    default: int | float | None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A name that the script has from a user's file: of a definition, or of an import, whose `statement` it keeps."""
+
+    name: str
+    place: Place
+    statement: str = ""
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A function of a user's file, checked against what it is for."""
+
+    reference: str
+    """as the spec writes it"""
+    source: Source = field(compare=False, repr=False)
+    text_hash: str
+    """of the whole file"""
+    fragment: Fragment = field(repr=False)
+    """what goes into the script; `functions` has the function under the name of its interface"""
+    numbers: tuple[Number, ...]
+    bound: tuple[Bound, ...] = field(repr=False)
+    summary: str
+    """the first line of its docstring"""
+
+    def __str__(self) -> str:
+        return self.reference
+
+    @property
+    def file(self) -> str:
+        """The name of its file, without the folder."""
+        return Path(self.source.path).name
+
+    @property
+    def name(self) -> str:
+        return self.reference.rpartition("::")[2]
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What it asks for."""
+        return next(iter(self.fragment.functions.values())).positional
+
+    @property
+    def called(self) -> str:
+        """`median of mine.py`."""
+        return f"{self.name} of {self.file}"
+
+    @property
+    def described(self) -> str:
+        """The first line of its docstring, and where it is from."""
+        return f"{self.summary or 'A function of the author'} ({self.called})"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """What a user's function is for: the name that the page calls it by, what it may ask for, and what it returns.
+
+    As the annotation of a field it makes pydantic read the field as a `UserFunction`. A relative path starts from
+    `context["folder"]` of the validation, or from the current folder.
+    """
+
+    called: str
+    inputs: Mapping[str, str]
+    """parameter -> its shape and meaning"""
+    returns: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.with_info_plain_validator_function(
+            lambda value, info: self.read(value, (info.context or {}).get("folder", Path()))
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        return {"type": "string", "pattern": r"^.+\.py::[A-Za-z_]\w*$"}
+
+    def read(self, value: Any, folder: Path) -> UserFunction:
+        """The function that a spec names; raises pydantic's error with what is wrong with it."""
+        if isinstance(value, UserFunction):
+            return value
+        found = REFERENCE.fullmatch(value) if isinstance(value, str) else None
+        if found is None:
+            refuse_here("custom-reference", f"{shown(value)} does not name a function of a file", WHERE, meant(value))
+        file, name = found.group("file"), found.group("name")
+        module = read_module(folder / file, file)
+        function = module.function(name)
+        if function is None:
+            refuse_here("custom-missing", f"{file} has no function {shown(name)}", *module.instead(name, file))
+        return Reader(self, module, function).read(value)
+
+    @property
+    def asked(self) -> str:
+        return ", ".join(f"{name} ({meaning})" for name, meaning in self.inputs.items())
+
+
+WHERE = "a function of yours is named by its file, from the spec's folder, and its name in it"
+
+
+def refuse_here(slug: str, what: str, why: str, help: str) -> NoReturn:
+    """An error at the place in the spec where the function is named."""
+    raise PydanticCustomError("user_function", "{what}", {"what": what, "says": Says(slug, what, why, help)})
+
+
+def meant(value: Any) -> str:
+    """The reference that was probably meant."""
+    text = str(value)
+    if isinstance(value, str) and (found := re.fullmatch(r"(.+\.py):(\w+)", text)):
+        return f"write {found.group(1)}::{found.group(2)}, with two colons"
+    return "write file.py::function, e.g. my_functions.py::median"
+
+
+# -------- a module --------
+
+
+@dataclass(frozen=True)
+class Module:
+    """A user's file: its text and what its top level defines and imports."""
+
+    source: Source
+    definitions: dict[str, Definition]
+    imports: dict[str, tuple[Import, ast.alias]]
+
+    def function(self, name: str) -> ast.FunctionDef | None:
+        node = self.definitions.get(name)
+        return node if isinstance(node, ast.FunctionDef) else None
+
+    def instead(self, name: str, file: str) -> tuple[str, str]:
+        """Why there is no such function, and what to write."""
+        functions = [known for known, node in self.definitions.items() if isinstance(node, ast.FunctionDef)]
+        why = f"its functions are {', '.join(functions)}" if functions else "it defines no function at its top level"
+        if name in self.definitions or name in self.imports:
+            why = f"{name} is not defined by `def` there, and only a function's own text can go into the script"
+        near = closest(name, functions)
+        return why, f"did you mean {file}::{near}?" if near else f"define it: def {name}(...)"
+
+    def place(self, node: ast.AST, length: int = 1) -> Place:
+        """Where a node begins, counted in characters."""
+        line, offset = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+        column = len(self.source.line(line).encode()[:offset].decode("utf-8", "ignore"))
+        end = getattr(node, "end_col_offset", None) if getattr(node, "end_lineno", None) == line else None
+        return Place(line, column + 1, max(length, (end or offset + length) - offset if length == 1 else length))
+
+
+def read_module(path: Path, file: str) -> Module:
+    """The file, parsed; errors about it as a file are at the place in the spec, and those of its syntax in it."""
+    try:
+        with path.open("rb") as opened:
+            raw = opened.read(MAX_BYTES + 1)
+        text = raw.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else reason
+        near = closest(path.name, sorted(other.name for other in path.parent.glob("*.py")), cutoff=0.8)
+        help = f"did you mean {Path(file).parent / near}?" if near else "check the path; it is from the spec's folder"
+        refuse_here("custom-unreadable", f"{file} cannot be read", f"the system says: {reason}", help)
+    if len(raw) > MAX_BYTES:
+        refuse_here("custom-unreadable", f"{file} is larger than 1 MB", "a function takes a page", "name another file")
+    source = Source(file, text)
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line, column = (getattr(error, name, None) or 1 for name in ("lineno", "offset"))
+        line = min(line, len(source.line_starts))
+        says = Says("custom-syntax", "this is not valid Python", getattr(error, "msg", None) or str(error), "mend it")
+        refuse_in_file([Problem(*says, Place(line, max(1, column), 1), source=source)])
+    definitions: dict[str, Definition] = {}
+    imports: dict[str, tuple[Import, ast.alias]] = {}
+    for node in tree.body:
+        if isinstance(node, Import):
+            imports |= {bound_name(alias): (node, alias) for alias in node.names}
+        elif isinstance(node, Definition):
+            definitions |= dict.fromkeys(bound_by(node), node)
+    return Module(source, definitions, imports)
+
+
+def refuse_in_file(problems: list[Problem]) -> NoReturn:
+    """Errors with places in the user's file."""
+    raise PydanticCustomError("user_function", "in the function's file", {"problems": problems})
+
+
+def bound_by(node: Definition) -> list[str]:
+    """The names that a definition binds; a constant is bound to one name."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] * (node.value is not None)
+    return [target.id for target in targets if isinstance(target, ast.Name)] if len(targets) == 1 else []
+
+
+# -------- a function --------
+
+
+class Reader:
+    """Checks one function, and collects what goes into the script."""
+
+    def __init__(self, interface: Interface, module: Module, function: ast.FunctionDef) -> None:
+        self.interface = interface
+        self.module = module
+        self.function = function
+        self.problems: list[Problem] = []
+        self.used: dict[str, Definition] = {}
+        self.imports: dict[str, Bound] = {}
+
+    def read(self, reference: str) -> UserFunction:
+        self.check_signature()
+        self.collect(self.function)
+        if self.problems:
+            refuse_in_file(self.problems)
+        name = self.function.name
+        _, called = signature(self.function)
+        fields = {keyword: f"{self.interface.called}.{keyword}" for keyword in called.keyword_only}
+        text = self.module.source.text
+        return UserFunction(
+            reference,
+            self.module.source,
+            hashlib.sha256(text.encode()).hexdigest()[:16],
+            Fragment(
+                Path(self.module.source.path),
+                tuple(sorted(self.imports)),
+                {self.interface.called: Function(name, called.positional, called.keyword_only, fields)},
+                "",
+                tuple(self.text_of(node) for node in self.in_order()),
+            ),
+            tuple(self.numbers()),
+            tuple(self.bound()),
+            " ".join((ast.get_docstring(self.function) or "").partition("\n")[0].split()).rstrip("."),
+        )
+
+    def note(self, node: ast.AST, slug: str, what: str, why: str, help: str, length: int = 1) -> None:
+        place = self.module.place(node, length)
+        self.problems.append(Problem(slug, what, why, help, place, source=self.module.source))
+
+    def in_order(self) -> list[Definition]:
+        """The definitions that are used, as they stand in the file."""
+        return sorted({id(node): node for node in (*self.used.values(), self.function)}.values(), key=first_line)
+
+    def text_of(self, node: Definition) -> str:
+        """The lines of a definition as they are written, with the comments right above it."""
+        lines = self.module.source.text.splitlines()
+        first, last = first_line(node) - 1, node.end_lineno or node.lineno
+        while first and lines[first - 1].startswith("#"):
+            first -= 1
+        return "\n".join(lines[first:last])
+
+    # what it is called with
+
+    def check_signature(self) -> None:
+        given = self.function.args
+        positional = [*given.posonlyargs, *given.args]
+        defaults = [None] * (len(positional) - len(given.defaults)) + given.defaults
+        for parameter, default in zip(positional, defaults, strict=True):
+            if default is not None and parameter.arg not in self.interface.inputs:
+                self.refuse_parameter(
+                    parameter,
+                    f"{shown(parameter.arg)} has a default and can be given by position",
+                    "a number of the spec is keyword-only, so that it cannot be taken for one of the tensors",
+                    f"put a * before it: *, {parameter.arg}: {'float' if default else 'int'} = ...",
+                )
+            elif parameter.arg not in self.interface.inputs:
+                near = closest(parameter.arg, self.interface.inputs)
+                self.refuse_parameter(
+                    parameter,
+                    f"there is nothing called {shown(parameter.arg)} to give to this function",
+                    f"it can ask for {self.interface.asked}",
+                    f"did you mean `{near}`?" if near else "name its parameters so, or put numbers after a *",
+                )
+        for extra in (given.vararg, given.kwarg):
+            if extra is not None:
+                self.refuse_parameter(
+                    extra,
+                    f"{shown(extra.arg)} takes any number of arguments",
+                    "a function gets what it names: " + self.interface.asked,
+                    "name the parameters",
+                )
+        for parameter, value in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+            if kind_of_number(parameter) is None:
+                self.refuse_parameter(
+                    parameter,
+                    f"{shown(parameter.arg)} is not declared as a number",
+                    "a keyword-only parameter becomes an argument of the script, whose type is read off its annotation",
+                    f"write {parameter.arg}: float, or int, or put it before the * if it is a tensor",
+                )
+            elif value is not None and number_of(value) is None:
+                self.refuse_parameter(
+                    parameter,
+                    f"the default of {shown(parameter.arg)} is not a number",
+                    "it becomes the default of an argument of the script",
+                    "write a number, e.g. 0.5",
+                )
+        if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(self.function)):
+            self.note(
+                self.function,
+                "custom-signature",
+                f"{self.function.name} is a generator",
+                f"it returns {self.interface.returns}",
+                "return a tensor",
+                len("def "),
+            )
+
+    def refuse_parameter(self, parameter: ast.arg, what: str, why: str, help: str) -> None:
+        self.note(parameter, "custom-signature", what, why, help, len(parameter.arg))
+
+    def numbers(self) -> Iterator[Number]:
+        given = self.function.args
+        for parameter, value in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+            kind = kind_of_number(parameter)
+            assert kind is not None
+            yield Number(parameter.arg, kind, None if value is None else number_of(value))
+
+    def bound(self) -> Iterator[Bound]:
+        """The names that go into the script."""
+        for name, node in {**self.used, self.function.name: self.function}.items():
+            yield Bound(name, self.module.place(node))
+        yield from self.imports.values()
+
+    # what it uses
+
+    def collect(self, node: Definition) -> None:
+        """Follows the names in a definition to what the module defines and imports."""
+        bound = set(bound_within(node))
+        for inner in ast.walk(node):
+            if isinstance(inner, Import):
+                self.check_import(inner, inner)
+            elif isinstance(inner, ast.Global):
+                self.note(
+                    inner,
+                    "custom-state",
+                    f"`global {', '.join(inner.names)}` keeps something between calls",
+                    "a checkpoint would not hold it, and the verdict is about a function of what it is given",
+                    "return what is needed, or write an answer with a state of its own: specc --answers",
+                    len("global"),
+                )
+            elif isinstance(inner, ast.Name):
+                self.follow(inner, bound)
+
+    def follow(self, name: ast.Name, bound: set[str]) -> None:
+        word = name.id
+        if word in self.used or word == self.function.name:
+            return
+        if word in self.module.definitions:
+            self.used[word] = self.module.definitions[word]
+            self.collect(self.used[word])
+        elif word in self.module.imports:
+            node, alias = self.module.imports[word]
+            if self.check_import(node, name):
+                statement = ast.unparse(part_of(node, alias))
+                self.imports[statement] = Bound(word, self.module.place(node), statement)
+        elif word not in bound and not hasattr(builtins, word):
+            near = closest(word, [*self.module.definitions, *self.module.imports, *bound])
+            self.note(
+                name,
+                "custom-undefined-name",
+                f"the name {shown(word)} is not defined in this file",
+                "what a function uses goes into the script with it: functions, classes, constants and imports that "
+                "stand by their names at the top level of its file",
+                f"did you mean `{near}`?" if near else "define it, or import it by name",
+                len(word),
+            )
+
+    def check_import(self, node: Import, place: ast.AST) -> bool:
+        """Whether the script can import this; notes it where not."""
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        level = getattr(node, "level", 0)
+        foreign = [name for name in names if level or name.split(".")[0] not in IMPORTABLE]
+        if foreign:
+            module = "." * level + foreign[0]
+            self.note(
+                place,
+                "custom-import",
+                f"{shown(module)} cannot be imported by the script",
+                "a script stands alone on torch, transformers, accelerate and the standard library",
+                f"copy what is used of {module} into this file" if level else "use torch, or copy what is used",
+            )
+        return not foreign
+
+
+def first_line(node: Definition) -> int:
+    """The first line of a definition, decorators included."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def bound_name(alias: ast.alias) -> str:
+    """The name that an import binds."""
+    return (alias.asname or alias.name).split(".")[0]
+
+
+def part_of(node: Import, alias: ast.alias) -> ast.stmt:
+    """The import of one name."""
+    if isinstance(node, ast.Import):
+        return ast.Import([alias])
+    return ast.ImportFrom(node.module, [alias], node.level)
+
+
+def bound_within(node: ast.AST) -> Iterator[str]:
+    """The names that something inside a definition binds, wherever they count."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
+            yield inner.id
+        elif isinstance(inner, ast.arg):
+            yield inner.arg
+        elif isinstance(inner, Import):
+            yield from map(bound_name, inner.names)
+        elif isinstance(name := getattr(inner, "name", None), str):  # functions, classes, caught errors, patterns
+            yield name
+
+
+def kind_of_number(parameter: ast.arg) -> type[int] | type[float] | None:
+    annotation = parameter.annotation
+    name = annotation.id if isinstance(annotation, ast.Name) else getattr(annotation, "value", None)
+    return {"int": int, "float": float}.get(str(name))
+
+
+def number_of(node: ast.expr) -> int | float | None:
+    """The number that is written there; None for anything else."""
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+# -------- in a spec --------
+
+
+class Own(Block):
+    """A function of the author's, `file.py::function`, and values of its keyword-only numbers.
+
+    A class that extends it declares `function` with an `Interface`.
+    """
+
+    OF: ClassVar[Interface]
+
+    function: Any
+    """the function, as file.py::function from the spec's folder"""
+    arguments: Annotated[dict[str, int | float], Field(default_factory=dict)]
+    """values of its keyword-only numbers; the defaults in its file hold for the others"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_short(cls, value: Any) -> Any:
+        """`token_weight: file.py::function` says the function."""
+        return {"function": value} if isinstance(value, str) else value
+
+    def parameters(self, block: str = "") -> Iterator[Parameter]:
+        """The function's numbers on their way into the script."""
+        used: UserFunction = self.function
+        for number in used.numbers:
+            value = self.arguments.get(number.name, number.default)
+            if value is not None:
+                help = f"{number.name} of {used.called}"
+                name = f"{type(self).OF.called}.{number.name}"
+                yield Parameter(
+                    self.argument_prefix + number.name, name, number.type(value), help, {}, block or "arguments"
+                )
+
+    def check_parameters(self, *loc: str) -> Iterator[Finding]:
+        """Values for numbers that the function does not have, and the reverse."""
+        used: UserFunction = self.function
+        known = {number.name: number for number in used.numbers}
+        for name, value in self.arguments.items():
+            place = (*loc, "arguments", name)
+            if name not in known:
+                near = closest(name, known)
+                has = f"has the numbers {listed(known, 'and')}" if known else "has no keyword-only parameters"
+                help = f"did you mean `{near}`?" if near else f"remove it, or add it to {used.name} after a *"
+                yield Finding("custom-arguments", place, f"{used.name} has no number {shown(name)}", f"it {has}", help)
+            elif known[name].type is int and isinstance(value, float):
+                yield Finding(
+                    "custom-arguments",
+                    place,
+                    f"{name} is a whole number, and {value} is not",
+                    f"{used.name} declares it as int",
+                    f"write {round(value)}",
+                )
+        for number in used.numbers:
+            if number.default is None and number.name not in self.arguments:
+                yield Finding(
+                    "custom-arguments",
+                    (*loc, "function"),
+                    f"{used.name} needs a value for {number.name}",
+                    "it is keyword-only and has no default in its file",
+                    f"arguments: {{{number.name}: ...}}, or a default in {used.file}",
+                )
+
+
+UNKNOWN = "a function of the author's own, whose effect only running it tells"
+
+
+class OwnAnswer(Own, Answer):
+    """An answer that is a function of the author's own; the question's own class comes after it among the bases."""
+
+    @property
+    def derivable(self) -> bool:
+        return False
+
+    def fragments(self) -> tuple[str, ...]:
+        return ()
+
+    def own_functions(self) -> list[UserFunction]:
+        return [self.function]
+
+    def describe(self) -> str:
+        used: UserFunction = self.function
+        return used.described
+
+    def short(self) -> str:
+        used: UserFunction = self.function
+        return used.called
+
+    def effects(self, spec: Spec) -> Iterator[Effect]:
+        yield Effect(self.question, "biased", "biased", f"{self.function.name}: {UNKNOWN}")
+
+    def check(self, spec: Spec) -> Iterator[Finding]:
+        yield from super().check(spec)
+        yield from self.check_parameters(self.question)
+
+
+# -------- in a script --------
+
+
+def names_taken(plan: Plan) -> list[Problem]:
+    """Names that would mean two things in the script: in a user's file, and in the rest or in another file."""
+    if not plan.own_functions:
+        return []
+    from specc.render import render
+
+    beside = ast.parse(render(plan, "", "", own=False))
+    found: dict[Problem, None] = {}
+    files: dict[str, str] = {}
+    for function in plan.own_functions:
+        for bound in function.bound:
+            if bound.name in dir(builtins):
+                owner = "Python's own functions"
+            elif bound.statement in taken(beside, bound.name):
+                continue  # the same import
+            elif taken(beside, bound.name):
+                owner = "the script"
+            elif files.setdefault(bound.name, function.source.path) != function.source.path and not bound.statement:
+                owner = files[bound.name]
+            else:
+                continue
+            found[
+                Problem(
+                    "custom-name-taken",
+                    f"the name {shown(bound.name)} is one of {owner} already",
+                    "the function goes into the script with what it uses, under the names that these have in its file",
+                    f"import it under another name: ... as my_{bound.name}" if bound.statement else "rename it",
+                    bound.place,
+                    source=function.source,
+                )
+            ] = None
+    return list(found)
+
+
+def taken(script: ast.Module, name: str) -> set[str]:
+    """How the rest of a script binds a name where a user's function of this name would be seen: the text of imports,
+    and "" for anything else."""
+    found = set()
+    for node in script.body:
+        if isinstance(node, Import):
+            found |= {ast.unparse(part_of(node, alias)) for alias in node.names if name == bound_name(alias)}
+        elif isinstance(node, Definition) and name in bound_by(node):
+            found.add("")
+        elif any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node)):
+            found |= {""} & {"" for other in bound_within(node) if other == name}
+    return found
