@@ -11,10 +11,11 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn
 
@@ -61,21 +62,41 @@ class Bound:
     statement: str = ""
 
 
-@dataclass(frozen=True)
 class UserFunction:
-    """A function of a user's file, checked against what it is for."""
+    """A function of a user's file, checked against what it is for.
 
-    reference: str
-    """as the spec writes it"""
-    source: Source = field(compare=False, repr=False)
-    text_hash: str
-    """of the whole file"""
-    fragment: Fragment = field(repr=False)
-    """what goes into the script; `functions` has the function under the name of its interface"""
-    numbers: tuple[Number, ...]
-    bound: tuple[Bound, ...] = field(repr=False)
-    summary: str
-    """the first line of its docstring"""
+    `reference` is how the spec writes it, and `text_hash` is of the whole file. `fragment` is what goes into the
+    script; its `functions` has the function under the name of its interface. `summary` is the first line of its
+    docstring. It is no dataclass, which pydantic would take apart where it copies a spec.
+    """
+
+    def __init__(
+        self,
+        reference: str,
+        source: Source,
+        fragment: Fragment,
+        *,
+        numbers: tuple[Number, ...],
+        bound: tuple[Bound, ...],
+        summary: str,
+    ) -> None:
+        self.reference = reference
+        self.source = source
+        self.text_hash = hashlib.sha256(source.text.encode()).hexdigest()[:16]
+        self.fragment = fragment
+        self.numbers = numbers
+        self.bound = bound
+        self.summary = summary
+
+    def __eq__(self, other: object) -> bool:
+        mine = (self.reference, self.source.path, self.text_hash)
+        return isinstance(other, UserFunction) and mine == (other.reference, other.source.path, other.text_hash)
+
+    def __hash__(self) -> int:
+        return hash((self.reference, self.text_hash))
+
+    def __repr__(self) -> str:
+        return f"UserFunction({self.reference!r})"
 
     def __str__(self) -> str:
         return self.reference
@@ -120,7 +141,10 @@ class Interface:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.with_info_plain_validator_function(
-            lambda value, info: self.read(value, (info.context or {}).get("folder", Path()))
+            lambda value, info: self.read(value, (info.context or {}).get("folder", Path())),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda value, info: str(value) if info.mode_is_json() else value, info_arg=True
+            ),
         )
 
     def __get_pydantic_json_schema__(
@@ -209,7 +233,7 @@ def read_module(path: Path, file: str) -> Module:
         refuse_here("custom-unreadable", f"{file} cannot be read", f"the system says: {reason}", help)
     if len(raw) > MAX_BYTES:
         refuse_here("custom-unreadable", f"{file} is larger than 1 MB", "a function takes a page", "name another file")
-    source = Source(file, text)
+    source = Source(os.path.normpath(path), text)
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -262,11 +286,9 @@ class Reader:
         name = self.function.name
         _, called = signature(self.function)
         fields = {keyword: f"{self.interface.called}.{keyword}" for keyword in called.keyword_only}
-        text = self.module.source.text
         return UserFunction(
             reference,
             self.module.source,
-            hashlib.sha256(text.encode()).hexdigest()[:16],
             Fragment(
                 Path(self.module.source.path),
                 tuple(sorted(self.imports)),
@@ -274,9 +296,9 @@ class Reader:
                 "",
                 tuple(self.text_of(node) for node in self.in_order()),
             ),
-            tuple(self.numbers()),
-            tuple(self.bound()),
-            " ".join((ast.get_docstring(self.function) or "").partition("\n")[0].split()).rstrip("."),
+            numbers=tuple(self.numbers()),
+            bound=tuple(self.bound()),
+            summary=" ".join((ast.get_docstring(self.function) or "").partition("\n")[0].split()).rstrip("."),
         )
 
     def note(self, node: ast.AST, slug: str, what: str, why: str, help: str, length: int = 1) -> None:
@@ -373,7 +395,7 @@ class Reader:
         bound = set(bound_within(node))
         for inner in ast.walk(node):
             if isinstance(inner, Import):
-                self.check_import(inner, inner)
+                self.check_import(inner)
             elif isinstance(inner, ast.Global):
                 self.note(
                     inner,
@@ -395,7 +417,7 @@ class Reader:
             self.collect(self.used[word])
         elif word in self.module.imports:
             node, alias = self.module.imports[word]
-            if self.check_import(node, name):
+            if self.check_import(node):
                 statement = ast.unparse(part_of(node, alias))
                 self.imports[statement] = Bound(word, self.module.place(node), statement)
         elif word not in bound and not hasattr(builtins, word):
@@ -410,7 +432,7 @@ class Reader:
                 len(word),
             )
 
-    def check_import(self, node: Import, place: ast.AST) -> bool:
+    def check_import(self, node: Import) -> bool:
         """Whether the script can import this; notes it where not."""
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
         level = getattr(node, "level", 0)
@@ -418,7 +440,7 @@ class Reader:
         if foreign:
             module = "." * level + foreign[0]
             self.note(
-                place,
+                node,
                 "custom-import",
                 f"{shown(module)} cannot be imported by the script",
                 "a script stands alone on torch, transformers, accelerate and the standard library",
@@ -579,13 +601,13 @@ def names_taken(plan: Plan) -> list[Problem]:
     from specc.render import render
 
     beside = ast.parse(render(plan, "", "", own=False))
-    found: dict[Problem, None] = {}
+    found: dict[tuple[str, Place], Problem] = {}
     files: dict[str, str] = {}
     for function in plan.own_functions:
         for bound in function.bound:
             if bound.name in dir(builtins):
                 owner = "Python's own functions"
-            elif bound.statement in taken(beside, bound.name):
+            elif bound.statement and bound.statement in taken(beside, bound.name):
                 continue  # the same import
             elif taken(beside, bound.name):
                 owner = "the script"
@@ -593,17 +615,15 @@ def names_taken(plan: Plan) -> list[Problem]:
                 owner = files[bound.name]
             else:
                 continue
-            found[
-                Problem(
-                    "custom-name-taken",
-                    f"the name {shown(bound.name)} is one of {owner} already",
-                    "the function goes into the script with what it uses, under the names that these have in its file",
-                    f"import it under another name: ... as my_{bound.name}" if bound.statement else "rename it",
-                    bound.place,
-                    source=function.source,
-                )
-            ] = None
-    return list(found)
+            found[function.source.path, bound.place] = Problem(
+                "custom-name-taken",
+                f"the name {shown(bound.name)} is one of {owner} already",
+                "the function goes into the script with what it uses, under the names that these have in its file",
+                f"import it under another name: ... as my_{bound.name}" if bound.statement else "rename it",
+                bound.place,
+                source=function.source,
+            )
+    return list(found.values())
 
 
 def taken(script: ast.Module, name: str) -> set[str]:
@@ -613,8 +633,15 @@ def taken(script: ast.Module, name: str) -> set[str]:
     for node in script.body:
         if isinstance(node, Import):
             found |= {ast.unparse(part_of(node, alias)) for alias in node.names if name == bound_name(alias)}
-        elif isinstance(node, Definition) and name in bound_by(node):
+            continue
+        own = bound_by(node) if isinstance(node, Definition) else []
+        if name in own or (name in calls_of(node) and name in bound_within(node)):
             found.add("")
-        elif any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(node)):
-            found |= {""} & {"" for other in bound_within(node) if other == name}
     return found
+
+
+def calls_of(node: ast.AST) -> Iterator[str]:
+    """The names that are called as functions somewhere inside."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name):
+            yield inner.func.id

@@ -86,7 +86,7 @@ def clipped(rewards_BG: Tensor, *, low: float = -1.0, high: float = 1.0) -> Tens
 
 def longer_is_worse(rewards_BG: Tensor, ended_BG: Tensor, lengths_BG: Tensor, *, price: float = 0.01) -> Tensor:
     """A price for every token, and another for not ending."""
-    return rewards_BG - price * lengths_BG - torch.where(ended_BG, 0.0, price)
+    return rewards_BG - price * (lengths_BG + (~ended_BG).long()).to(rewards_BG.dtype)
 
 
 # -------- weights of tokens --------

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from specc.fragments import read_fragment
 from specc.plan import Plan
 from specc.verify.script import Script, rollouts_of
 
@@ -850,7 +851,9 @@ def rewards_are_as_named(script: Script) -> None:
     bounds, cut, long = {"reward_clip_low", "reward_clip_high"}, "reward_missing_eos", "overlong_"
     overlong = {f"{long}limit", f"{long}buffer", f"{long}penalty"}
     names = arguments_of(script.module, "transform_rewards")
-    if not names <= bounds | {cut} | overlong:
+    ours = {name for each in ("clip", "missing_eos", "overlong") for name in read_fragment("reward", each).functions}
+    called = names_read(script.module, "transform_rewards") & vars(script.module).keys()
+    if not (names <= bounds | {cut} | overlong and called <= ours):
         return  # one that nothing is known about
     edges = [script.number(f"{long}limit", 8.0), script.number(f"{long}limit", 8.0) - script.number(f"{long}buffer", 4)]
     lengths = torch.cat([torch.arange(-4, 5) + int(edge) for edge in edges]).clamp(min=0)

@@ -1,0 +1,5 @@
+import torch
+
+
+def median(returns_BG:
+    return returns_BG

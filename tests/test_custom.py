@@ -1,0 +1,351 @@
+"""Functions of an author's own: they go into the script as they are, do there what they say, and are verified."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from conftest import load_module
+from fuzz import examine
+from hypothesis import HealthCheck, Phase, given, settings
+from strategies import OWN, OWN_FUNCTIONS, own, script_of, specs_with_own
+from test_training import run
+
+from specc.cli import main
+from specc.compiler import compile_spec
+from specc.custom import REFERENCE
+from specc.demo import DemoFiles
+from specc.finish import finish
+from specc.plan import Plan
+from specc.problems import SpecError
+from specc.render import render
+from specc.spec import Spec
+from specc.verify.laws import check_laws, estimate, family
+from specc.verify.run import verify
+from specc.verify.script import Script
+
+PLAIN: dict[str, Any] = {
+    "reward": "verifier",
+    "kl": "none",
+    "baseline": "none",
+    "normalization": "none",
+    "objective": {"quantity": "sequence_advantage", "aggregation": "seq_mean_token_sum"},
+    "sampling": {"group_size": 4},
+}
+OF_TOKENS = {"quantity": "token_advantage", "aggregation": "token_mean"}
+KL = {"placement": "reward", "coefficient": 0.1}
+CLIP = {"quantity": "sequence_advantage", "aggregation": "token_mean", "ratio": "token"}
+
+
+def spec_of(**answers: Any) -> Spec:
+    return Spec.model_validate({"name": "own", **PLAIN, **answers})
+
+
+def baseline(name: str, **arguments: float) -> dict[str, Any]:
+    return {"source": "custom", "function": own(name), "arguments": arguments}
+
+
+def normalization(name: str, **arguments: float) -> dict[str, Any]:
+    return {"scope": "custom", "function": own(name), "arguments": arguments}
+
+
+def text_of(spec: Spec) -> str:
+    return render(Plan(spec), "own.yaml", "0" * 16)
+
+
+# -------- what goes into the script --------
+
+
+def test_a_function_is_in_the_script_as_it_is_written() -> None:
+    """With what it uses and the comments above that, and nothing else of its file."""
+    text, written = text_of(spec_of(baseline=baseline("leave_one_out"))), OWN.read_text(encoding="utf-8")
+    for name in ("mean_of", "leave_one_out"):
+        assert definition(written, name) in text
+    assert "# The mean over a dimension of what counts.\ndef mean_of(" in text
+    for other in ("group_mean", "shrunk", "TINY", "Bounds", "logsigmoid"):
+        assert other not in text
+    assert "advantages_BG = returns_BG - leave_one_out(returns_BG, scored_BG)" in text
+
+
+def definition(source: str, name: str) -> str:
+    (node,) = (node for node in ast.parse(source).body if getattr(node, "name", "") == name)
+    return ast.get_source_segment(source, node) or ""
+
+
+def test_what_two_functions_use_is_there_once() -> None:
+    spec = spec_of(
+        reward={"source": "verifier", "transform": own("squashed")},
+        baseline=baseline("shrunk", power=2),
+        normalization=normalization("group_std"),
+    )
+    defined = [node.name for node in ast.parse(text_of(spec)).body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    assert len(defined) == len(set(defined)) and {"mean_of", "Bounds", "group_std"} <= set(defined)
+
+
+def test_the_numbers_of_a_function_are_arguments() -> None:
+    spec = spec_of(
+        reward={"source": "verifier", "transform": {"function": own("clipped"), "arguments": {"high": 2}}},
+        baseline=baseline("shrunk", share=0.25),
+        objective={**CLIP, "loss": own("ppo"), "token_weight": {"function": own("uncertain")}},
+    )
+    hp = script_of(spec).hp
+    found = {name: value for name, value in vars(hp).items() if name.startswith(("baseline", "reward", "loss", "tok"))}
+    assert found == {
+        "reward_transform_low": -1.0,
+        "reward_transform_high": 2.0,
+        "baseline_share": 0.25,
+        "baseline_power": 1,
+        "loss_low": 0.2,
+        "loss_high": 0.2,
+        "token_weight_sharpness": 1.0,
+    } | {name: found[name] for name in found if name == "reward"}
+    assert isinstance(hp.reward_transform_high, float)
+
+
+def write(folder: Path, functions: str, *, name: str = "own.yaml", function: str = "mine.py::mine") -> Path:
+    (folder / "mine.py").write_text(functions, encoding="utf-8")
+    spec = {"name": "own", **PLAIN, "baseline": {"source": "custom", "function": function}}
+    (folder / name).write_text(json.dumps(spec), encoding="utf-8")
+    return folder / name
+
+
+MINE = '"""Mine."""\n\n\ndef mine(returns_BG):\n    """Half of it."""\n    return 0.5 * returns_BG\n'
+
+
+def test_the_script_says_where_a_function_is_from(tmp_path: Path) -> None:
+    """By the names of both files and their hashes, so that a change of either is seen, and no folder's name."""
+    path = write(tmp_path, MINE)
+    first = compile_spec(path)
+    again = compile_spec(path)
+    assert first.script == again.script and str(tmp_path) not in first.script
+    assert "baseline      Half of it (mine of mine.py)" in first.script
+    write(tmp_path, MINE.replace("Mine.", "Mine, changed."))
+    assert compile_spec(path).script != first.script
+
+
+def test_a_path_is_from_the_folder_of_the_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And messages name the file from the current folder."""
+    folder = tmp_path / "inner"
+    folder.mkdir()
+    write(folder, MINE)
+    monkeypatch.chdir(tmp_path)
+    assert "def mine(" in compile_spec("inner/own.yaml").script
+    write(folder, MINE.replace("0.5", "half"))
+    with pytest.raises(SpecError, match=r"^inner/mine\.py:6:12: error\[custom-undefined-name\]"):
+        compile_spec("inner/own.yaml")
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ("import torch as t\n\n\ndef mine(returns_BG):\n    return t.zeros_like(returns_BG)\n", "import torch as t"),
+        ("from math import pi, tau\n\n\ndef mine(returns_BG):\n    return tau * returns_BG\n", "from math import tau"),
+        ("def mine(returns_BG):\n    import cmath\n\n    return cmath.pi * returns_BG\n", "    import cmath"),
+        ("HALF: float = 0.5\n\n\ndef mine(returns_BG):\n    return HALF * returns_BG\n", "HALF: float = 0.5"),
+        ("def mine(returns_BG):\n    return sum(x for x in [returns_BG])\n", "sum(x for x in [returns_BG])"),
+        ("def mine(returns_BG):\n    return (lambda y: y)(returns_BG)\n", "(lambda y: y)(returns_BG)"),
+        ("import torch\n\n\n@torch.no_grad()\ndef mine(returns_BG):\n    return returns_BG\n", "@torch.no_grad()\ndef"),
+        ("def mine(returns_BG):\r\n    # für\r\n    return returns_BG\r\n", "# für"),
+    ],
+)
+def test_what_a_function_may_use(body: str, kept: str, tmp_path: Path) -> None:
+    compiled = compile_spec(write(tmp_path, body))
+    assert kept in compiled.script and "pi, tau" not in compiled.script
+    assert "\r" not in compiled.script
+    ast.parse(compiled.script)
+
+
+def test_names_of_another_file(tmp_path: Path) -> None:
+    """Two files that call two things by one name."""
+    for name, number in (("a", 1), ("b", 2)):
+        text = f"def helper(x):\n    return {number} * x\n\n\ndef {name}(returns):\n    return helper(returns)\n"
+        (tmp_path / f"{name}.py").write_text(text.replace("returns", "returns_BG" if name == "a" else "advantages"))
+    answers = {
+        "baseline": {"source": "custom", "function": "a.py::a"},
+        "normalization": {"scope": "custom", "function": "b.py::b"},
+    }
+    path = tmp_path / "own.yaml"
+    path.write_text(json.dumps({"name": "own", **PLAIN, **answers}))
+    with pytest.raises(SpecError, match=r"b\.py:1:1: error\[custom-name-taken\]: the name `helper` is one of .*a\.py"):
+        compile_spec(path)
+
+
+def test_a_number_may_have_a_name_that_python_keeps(tmp_path: Path) -> None:
+    path = write(tmp_path, "def mine(returns_BG, *, lambda_: float = 1.0):\n    return lambda_ * returns_BG\n")
+    assert "baseline_lambda_: float" in compile_spec(path).script
+
+
+def test_the_compiler_runs_no_function(tmp_path: Path) -> None:
+    trap = f"open({str(tmp_path / 'trap')!r}, 'w')\n"
+    body = f"import torch\n\n{trap}\n\ndef mine(returns_BG, *, share: float = 0.5):\n    {trap}    return returns_BG\n"
+    compile_spec(write(tmp_path, body))
+    assert not (tmp_path / "trap").exists()
+
+
+# -------- what it does there --------
+
+
+SAME: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"baseline": baseline("group_mean")}, {"baseline": "group_mean"}),
+    ({"baseline": baseline("leave_one_out")}, {"baseline": "leave_one_out"}),
+    ({"baseline": baseline("greedy")}, {"baseline": "greedy"}),
+    (
+        {"baseline": baseline("leave_one_out"), "objective": OF_TOKENS, "kl": KL},
+        {"baseline": "leave_one_out", "objective": OF_TOKENS, "kl": KL},
+    ),
+    ({"baseline": baseline("shrunk", share=1)}, {"baseline": "group_mean"}),
+    (
+        {"baseline": "group_mean", "normalization": normalization("group_std")},
+        {"baseline": "group_mean", "normalization": "group"},
+    ),
+    (
+        {"normalization": normalization("group_std"), "objective": OF_TOKENS, "kl": KL},
+        {"normalization": {"scope": "group", "unit": "token"}, "objective": OF_TOKENS, "kl": KL},
+    ),
+    ({"normalization": normalization("asymmetric", negative=1)}, {}),
+    (
+        {"objective": {**CLIP, "loss": {"function": own("ppo"), "arguments": {"high": 0.3}}}},
+        {"objective": {**CLIP, "clip": {"low": 0.2, "high": 0.3}}},
+    ),
+    ({"objective": {**PLAIN["objective"], "loss": own("reinforce"), "ratio": "none"}}, {}),
+    ({"objective": {**PLAIN["objective"], "token_weight": own("ones")}}, {}),
+]
+
+
+@pytest.mark.parametrize(("mine", "ours"), SAME, ids=[str(number) for number in range(len(SAME))])
+def test_what_says_the_same_does_the_same(mine: dict[str, Any], ours: dict[str, Any]) -> None:
+    """A function that is written out like one of our answers gives the estimates of that answer, on every batch."""
+    (left, right) = (script_of(spec_of(**answers)) for answers in (mine, ours))
+    for batch in family(left, seed=1, count=6):
+        for (name, got), want in zip(estimate(left, batch).items(), estimate(right, batch).values(), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_a_transform_is_the_last() -> None:
+    reward = {"source": "verifier", "clip": [-4, 4], "missing_eos": 0.5, "transform": own("squashed")}
+    script = script_of(spec_of(reward=reward))
+    scores, ended = torch.tensor([[9.0, -1.0, 3.0]], dtype=torch.float64), torch.tensor([[True, True, False]])
+    got = script.module.transform_rewards(scores, ended, torch.tensor([[1, 2, 3]]), script.hp)
+    torch.testing.assert_close(got, 2 * torch.tanh(torch.tensor([[4.0, -1.0, 0.5]], dtype=torch.float64) / 2))
+
+
+@settings(max_examples=12, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(spec=specs_with_own())
+def test_specs_with_functions_of_ones_own(spec: Spec) -> None:
+    """Their scripts are linted, keep the laws, and have nothing that is not used."""
+    (text,) = finish([text_of(spec)])
+    assert examine(spec, text) == []
+
+
+def test_every_function_is_drawn() -> None:
+    """The functions of the file are those that are drawn, and no two others."""
+    names = {node.name for node in ast.parse(OWN.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
+    assert {name for every in OWN_FUNCTIONS.values() for name in every} == names - {"mean_of", "greedy"}
+
+
+# -------- what it is --------
+
+
+def verified(**answers: Any) -> Any:
+    spec = spec_of(**answers)
+    script = script_of(spec)
+    return verify(Script(script.name, script.module, None, spec.claim), spec.sampling.group_size)
+
+
+def test_the_median_of_the_group_reweights_prompts() -> None:
+    """By hand, k = 4 and 0/1 rewards: the lower median is 1 if three or four are right. d_j = 1, 1, 0, 1 for j others:
+    with j = 2 the median of a correct response is 1, and 0 beside a wrong one, so the advantages are 0 and 0."""
+    found = verified(baseline=baseline("median"))
+    assert (found.judged["binary"].verdict, found.judged["real"].verdict) == ("reweighted", "biased")
+    for p in (0.1, 0.5, 0.9):
+        assert found.weight.at(p) == pytest.approx(1 - 3 * p**2 * (1 - p))
+
+
+def test_a_share_of_the_mean_shrinks_the_gradient() -> None:
+    found = verified(baseline=baseline("shrunk", share=0.5))
+    assert found.overall == "proportional" and found.weight.at(0.5) == pytest.approx(1 - 0.5 / 4)
+
+
+def test_asymmetric_scaling_is_refuted_and_its_fix_holds(tmp_path: Path) -> None:
+    """A claim about what only running tells is not judged when it is compiled, and is when it is verified."""
+    path = tmp_path / "asymmetric.yaml"
+    data = {"name": "asymmetric", "claim": "unbiased", **PLAIN, "baseline": "leave_one_out"}
+    path.write_text(json.dumps({**data, "normalization": normalization("asymmetric")}))
+    compiled = CliRunner().invoke(main, ["compile", str(path), "-o", str(tmp_path / "out.py"), "--strict"])
+    assert compiled.exit_code == 0, compiled.output
+    assert "not derived" in CliRunner().invoke(main, ["explain", str(path)]).output
+    refuted = CliRunner().invoke(main, ["verify", str(path)])
+    assert refuted.exit_code == 1 and "The claim `unbiased` is refuted: the estimator is reweighted" in refuted.output
+    path.write_text(json.dumps({**data, "normalization": normalization("asymmetric", negative=1)}))
+    holds = CliRunner().invoke(main, ["verify", str(path)])
+    assert holds.exit_code == 0 and "The claim `unbiased` holds." in holds.output
+
+
+@pytest.mark.parametrize(
+    ("place", "function", "law"),
+    [
+        ("baseline", "def mine(returns_BG):\n    return returns_BG.mean(1, keepdim=True)\n", "masked_out"),
+        ("baseline", "import torch\n\n\ndef mine(returns_BG):\n    return torch.rand(())\n", "estimates_repeat"),
+        ("transform", "def mine(rewards_BG):\n    return rewards_BG - rewards_BG.mean()\n", "rewards_are_their_own"),
+        ("token_weight", "def mine(mask):\n    return mask / mask.sum()\n", "splits"),
+        ("loss", "def mine(logprobs, advantages):\n    return (logprobs * advantages).cumsum(0)\n", "splits"),
+    ],
+)
+def test_a_law_that_a_function_breaks(place: str, function: str, law: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(function)
+    named = f"{tmp_path}/mine.py::mine"
+    places: dict[str, dict[str, Any]] = {
+        "baseline": {"baseline": {"source": "custom", "function": named}},
+        "transform": {"reward": {"source": "verifier", "transform": named}},
+        "token_weight": {"objective": {**PLAIN["objective"], "token_weight": named}},
+        "loss": {"objective": {**PLAIN["objective"], "ratio": "none", "loss": named}},
+    }
+    script = script_of(spec_of(**places[place]))
+    broken = [each.law.name for each in check_laws(Script(script.name, script.module)) if each.verdict == "broken"]
+    assert any(law in name for name in broken), broken
+
+
+# -------- training with it --------
+
+
+def test_a_script_with_functions_of_ones_own_trains(tiny_demo: DemoFiles, tmp_path: Path) -> None:
+    """All five at once, with batches that are used twice, and entropies in the loss."""
+    spec = {
+        "name": "own",
+        "reward": {"source": "verifier", "transform": own("longer_is_worse")},
+        "kl": "none",
+        "baseline": baseline("median"),
+        "normalization": normalization("asymmetric"),
+        "objective": {
+            "quantity": "sequence_advantage",
+            "ratio": "token",
+            "aggregation": "token_mean",
+            "loss": own("ppo"),
+            "token_weight": own("uncertain"),
+        },
+        "sampling": {"group_size": 4, "minibatches": 2},
+    }
+    path, script = tmp_path / "own.yaml", tmp_path / "own.py"
+    path.write_text(json.dumps(spec))
+    script.write_text(compile_spec(path).script, encoding="utf-8")
+    rows = run(load_module(script), tiny_demo, tmp_path / "run", steps=2)
+    assert [row["grad_norm"] > 0 for row in rows if "grad_norm" in row] == [True, True]
+
+
+def test_old_logprobs_are_there_without_a_ratio() -> None:
+    """What a function asks for is what the script finds."""
+    objective = {**PLAIN["objective"], "ratio": "none", "loss": own("smooth")}
+    plan = Plan(spec_of(objective=objective, sampling={"group_size": 4, "minibatches": 2}))
+    assert plan.uses_old and plan.old_pass == "reused" and not plan.uses_ratio
+    assert "old = logprobs.detach() if update == 0 else rows_of(old_logprobs)" in render(plan, "own.yaml", "0")
+
+
+def test_references() -> None:
+    assert REFERENCE.fullmatch("a/b.py::f") and REFERENCE.fullmatch("ä b.py::größe")
+    for wrong in ("a.py:f", "a.py::1f", "a::f", "a.py::f()", "a.py::f.g", "::f", "a.py::"):
+        assert REFERENCE.fullmatch(wrong) is None
