@@ -193,6 +193,14 @@ MUTANTS = [
         "verdict",
     ),
     Mutant(
+        "leave-one-out with a random number",
+        "baseline/leave_one_out.py",
+        "return mean_B1 - (returns_BG - mean_B1) / others_B1",
+        "return mean_B1 - (returns_BG - mean_B1) / others_B1 + 1e-3 * torch.rand(())",
+        OTHERS,
+        "estimates_repeat",
+    ),
+    Mutant(
         "unscored responses counted in leave-one-out",
         "baseline/leave_one_out.py",
         "(scored_BG.sum(dim=1, keepdim=True) - 1)",
@@ -1041,6 +1049,14 @@ MUTANTS = [
         "rewards_BGT.cumsum(-1)",
         STEP_STD,
         "verdict",
+    ),
+    Mutant(
+        "scores less the mean of those of this process",
+        "reward/clip.py",
+        "rewards_BG.clamp(low, high)",
+        "(rewards_BG - rewards_BG.mean()).clamp(low, high)",
+        SCORES,
+        "rewards_are_their_own",
     ),
     Mutant(
         "score range with one side",
