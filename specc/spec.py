@@ -100,9 +100,9 @@ class Spec(Block):
     objective: Annotated[AnyObjective, short_form("objective")]
     """what quantity is optimized"""
 
-    sampling: Sampling = Sampling()
+    sampling: Annotated[Sampling, Field(default_factory=Sampling)]
     """which responses enter, and how often"""
-    defaults: Defaults = Defaults()
+    defaults: Annotated[Defaults, Field(default_factory=Defaults)]
     """published hyperparameters"""
 
     @property
