@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -29,10 +30,22 @@ else:
 Verdict = Literal["unbiased", "proportional", "asymptotic", "reweighted", "biased"]
 
 
+DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
+"""what no file may be called on Windows, whatever its ending"""
+
+PACKAGES = "accelerate datasets math_verify matplotlib numpy peft tensorboard tokenizers torch transformers vllm yaml"
+IMPORTED = {*PACKAGES.split()} | sys.stdlib_module_names - {"test"}
+"""what scripts import: a script of such a name would be imported in its place, by itself and by those beside it"""
+
+
 def is_name(name: str) -> str:
-    """A name becomes a file name and a word of the docs, so it is a Python identifier."""
+    """A name becomes a file name and a word of the docs, so it is a Python identifier that is not taken."""
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
         raise ValueError("a name is a Python identifier: ASCII letters, digits and _, not starting with a digit")
+    if name.lower() in DEVICES:
+        raise ValueError("the script is named after it, and Windows keeps this name for a device")
+    if name.startswith("__") or name in IMPORTED:
+        raise ValueError(f"the script is {name}.py, which Python would import in place of its own module of this name")
     return name
 
 
