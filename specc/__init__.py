@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from specc.compiler import compile_spec
     from specc.load import load_spec
+    from specc.own_answers import load_answers
     from specc.problems import SpecError
 
 __version__ = "0.1.0"
-__all__ = ["SpecError", "__version__", "compile_spec", "load_spec"]
+__all__ = ["SpecError", "__version__", "compile_spec", "load_answers", "load_spec"]
 
-HOMES = {"load_spec": "specc.load", "compile_spec": "specc.compiler", "SpecError": "specc.problems"}
+HOMES = {
+    "SpecError": "specc.problems",
+    "compile_spec": "specc.compiler",
+    "load_answers": "specc.own_answers",
+    "load_spec": "specc.load",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,43 @@ class Commands(click.Group):
         except SpecError as error:
             echo_problems(error.problems)
             ctx.exit(1)
+        except Exception as error:
+            if (found := of_own_answers(error)) is None:
+                raise
+            echo_problems(found.problems)
+            ctx.exit(1)
+
+
+def of_own_answers(error: Exception) -> SpecError | None:
+    """What an exception in a class of the user's own comes to; None for any other."""
+    if "specc.own_answers" not in sys.modules:
+        return None
+    from specc.own_answers import failure, frame_of_theirs
+
+    return failure(error) if frame_of_theirs(error) else None
+
+
+def load_own_answers(context: click.Context, option: click.Parameter, folder: Path | None) -> None:
+    if folder is not None:
+        with without_collection():
+            from specc.own_answers import load_answers
+
+            load_answers(folder)
+
+
+def answers_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option of every command that reads specs or names answers."""
+    return click.option(
+        "--answers",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        envvar="SPECC_ANSWERS",
+        show_envvar=True,
+        expose_value=False,
+        is_eager=True,
+        callback=load_own_answers,
+        help="A folder of your own answers. Its Python files are run: name one that you trust.",
+    )(command)
 
 
 def echo_problems(problems: Iterable[Problem]) -> None:
@@ -70,6 +107,7 @@ def main() -> None:
 @click.option("-o", "--output", metavar="PATH", help="A file, a folder, or - for stdout.  [default: generated/NAME.py]")
 @click.option("--check", is_flag=True, help="Write nothing; fail with a diff when a script is not up to date.")
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
+@answers_option
 def compile(specs: tuple[str, ...], output: str | None, check: bool, strict: bool) -> None:
     """Write the training script of each SPEC.
 
@@ -271,6 +309,7 @@ def difference(target: Target, current: str | None) -> str:
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a picture of w(p)."
 )
+@answers_option
 def verify(specs: tuple[str, ...], as_json: bool, group_size: int | None, seed: int, plot: Path | None) -> None:
     """Prove or refute, exactly, what the gradient estimator of each SPEC claims to be.
 
@@ -357,6 +396,7 @@ def with_group_size(compiled: Compiled, group_size: int | None) -> Plan:
 
 @main.command(short_help="Say what a SPEC means, every default included.")
 @click.argument("spec", metavar="SPEC")
+@answers_option
 def explain(spec: str) -> None:
     """Say what SPEC means: its five answers, every default in force, the models in memory and the passes of a step.
 
@@ -376,6 +416,7 @@ def explain(spec: str) -> None:
 @click.argument("second", metavar="SPEC")
 @click.option("--full", is_flag=True, help="Also print how the sections of the scripts differ.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@answers_option
 def diff(first: str, second: str, full: bool, as_json: bool) -> None:
     """Say in what two SPECs differ, and what that does to the verdict.
 
@@ -396,6 +437,7 @@ def diff(first: str, second: str, full: bool, as_json: bool) -> None:
 
 @main.command(short_help="List the answers to the five questions.")
 @click.argument("question", required=False)
+@answers_option
 def answers(question: str | None) -> None:
     """List the answers to the five questions; with QUESTION, their fields as well.
 
