@@ -56,7 +56,7 @@ def load_answers(folder: Path | str) -> list[type[Answer]]:
             found += classes_in(file)
         if not found:
             why = "a subclass of an answer's base class, e.g. specc.answers.baseline.Baseline, is one"
-            refuse(path, None, "there is no answer in the *.py files of this folder", why, "add one; see docs")
+            blame(path, None, "there is no answer in the *.py files of this folder", why, "add one; see docs")
         Spec.model_rebuild(force=True)
         for cls in found:
             check_default(cls)
@@ -67,7 +67,7 @@ def load_answers(folder: Path | str) -> list[type[Answer]]:
     return found
 
 
-def refuse(path: Path, line: int | str | None, what: str, why: str, help: str) -> NoReturn:
+def blame(path: Path, line: int | str | None, what: str, why: str, help: str) -> NoReturn:
     """A problem of one of the user's files; `line` is its number, or the start of its text."""
     text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     source = Source(str(tidy(path)), text)
@@ -88,7 +88,7 @@ def refuse_shadows(folder: Path) -> None:
             if (templates_dir() / question / path.name).is_file():
                 what = f"specc has a fragment {question}/{path.name} itself"
                 why = "two of one name, and every spec that uses it would have to mean one of them"
-                refuse(path, 1, what, why, "give it, and the answer, another name")
+                blame(path, 1, what, why, "give it, and the answer, another name")
 
 
 # --- the classes ---
@@ -103,7 +103,7 @@ def classes_in(path: Path) -> list[type[Answer]]:
         if issubclass(cls, Answer) and not issubclass(cls, tuple(QUESTIONS.values())):
             why = "an answer is a subclass of the base class of its question"
             bases = listed(f"{base.__name__}" for base in QUESTIONS.values())
-            refuse(path, f"class {cls.__name__}", f"{cls.__name__} answers no question", why, f"derive it from {bases}")
+            blame(path, f"class {cls.__name__}", f"{cls.__name__} answers no question", why, f"derive it from {bases}")
     mine = [cls for base in QUESTIONS.values() for cls in leaves(base) if cls.__module__ == module.__name__]
     for cls in mine:
         check_class(cls, path, [*known, *(other for other in mine if other is not cls)])
@@ -111,7 +111,7 @@ def classes_in(path: Path) -> list[type[Answer]]:
         if issubclass(cls, Answer) and cls not in mine and not leaves(cls):
             word = cls.discriminator
             why = f"a spec chooses it by `{word}`, and the class has no field {word}"
-            refuse(path, f"class {cls.__name__}", f"{cls.__name__} has no name", why, field_of(cls))
+            blame(path, f"class {cls.__name__}", f"{cls.__name__} has no name", why, field_of(cls))
     return mine
 
 
@@ -146,7 +146,7 @@ def failure(error: Exception, path: Path | None = None) -> SpecError:
         path, line = at or (path, None)
     assert path is not None
     try:
-        refuse(path, line, said, "it was raised by this file, which `--answers` runs", "mend it, or leave the file out")
+        blame(path, line, said, "it was raised by this file, which `--answers` runs", "mend it, or leave the file out")
     except SpecError as found:
         return found
 
@@ -166,14 +166,14 @@ def check_class(cls: type[Answer], path: Path, others: list[type[Answer]]) -> No
     options = get_args(cls.model_fields[word].annotation)
     if get_origin(cls.model_fields[word].annotation) is not Literal or len(options) != 1 or not is_word(options[0]):
         why = f"the word that a spec writes for an answer is the one option of its field {word}, an identifier"
-        refuse(path, line, f"{cls.__name__} has no name", why, field_of(cls))
+        blame(path, line, f"{cls.__name__} has no name", why, field_of(cls))
     name = cls.answer_name()
     if any(other.question == cls.question and other.answer_name() == name for other in others):
         why = f"a spec that says `{cls.question}: {name}` would have to mean one of them"
-        refuse(path, line, f"there is an answer {cls.question}: {name} already", why, "give it another name")
+        blame(path, line, f"there is an answer {cls.question}: {name} already", why, "give it another name")
     if not (cls.__dict__.get("__doc__") or "").strip():
         why = "its first line is what `specc answers` and the script's docstring say about it"
-        refuse(path, line, f"{cls.__name__} has no docstring", why, "add one: a line, without a full stop of need")
+        blame(path, line, f"{cls.__name__} has no docstring", why, "add one: a line, without a full stop of need")
 
 
 def is_word(word: object) -> bool:
@@ -203,9 +203,9 @@ def own_fragment(answer: Answer, name: str) -> Fragment:
     except FileNotFoundError:
         where = tidy(path.parent) / answer.question / f"{name}.py"
         why = f"the answer {answer.name} is made of the fragment {name}, which is looked for there and in specc"
-        refuse(path, f"class {cls.__name__}", f"there is no file {where}", why, f"write it: def {answer.question}(...)")
+        blame(path, f"class {cls.__name__}", f"there is no file {where}", why, f"write it: def {answer.question}(...)")
     except Unreadable as error:
-        refuse(
+        blame(
             error.path, error.line, error.what, "a fragment is a Python module whose text goes into scripts", error.help
         )
 
@@ -228,7 +228,7 @@ def check_fragments(answer: Answer, fragments: list[Fragment]) -> None:
     if own and called and not called & functions.keys():
         first = answer.question if answer.question in called else min(called)
         why = f"it defines none of what scripts call of their {answer.question}: {', '.join(sorted(called))}"
-        refuse(own[0].path, 1, "there is no function in it that a script calls", why, f"define {first}(...)")
+        blame(own[0].path, 1, "there is no function in it that a script calls", why, f"define {first}(...)")
     numbers = set(number_fields(cls))
     taken = {name for function in functions.values() for name in function.keyword_only}
     for fragment in own:
@@ -238,13 +238,13 @@ def check_fragments(answer: Answer, fragments: list[Fragment]) -> None:
                     why = f"keyword-only parameters are the numbers of the spec, and {cls.__name__} has no field {name}"
                     what = f"{function.name} takes {name}, which no field of {answer.question}: {answer.name} gives"
                     help = f"add `{name}: float` to {cls.__name__}, or put the parameter before the `*`"
-                    refuse(fragment.path, f"def {function.name}", what, why, help)
+                    blame(fragment.path, f"def {function.name}", what, why, help)
     for parameter in answer.parameters():
         if parameter.field not in taken and not inherited(cls, parameter.field):
             what = f"no fragment of {answer.question}: {answer.name} takes its number {parameter.field}"
             why = "a number is handed to the keyword-only parameter of its name, and has no effect without one"
             help = f"add `*, {parameter.field}` to the parameters of a function, or remove the field"
-            refuse(path, f"{parameter.field}:", what, why, help)
+            blame(path, f"{parameter.field}:", what, why, help)
 
 
 def called_by_the_page(question: str) -> set[str]:
@@ -295,7 +295,7 @@ def check_answers(plan: Plan) -> None:
             if other.path != fragment.path and (both := other.functions.keys() & fragment.functions.keys()):
                 name = min(both)
                 why = f"{other.path.parent.name}/{other.path.name} defines it, and both are in the script"
-                refuse(fragment.path, f"def {name}", f"scripts have a {name} of their own", why, "give it another name")
+                blame(fragment.path, f"def {name}", f"scripts have a {name} of their own", why, "give it another name")
 
 
 def check_script(plan: Plan, script: str) -> None:
@@ -308,7 +308,7 @@ def check_script(plan: Plan, script: str) -> None:
             lines = [each.strip() for each in fragment.path.read_text(encoding="utf-8").splitlines()]
             if line in lines:
                 why = "neither the fragment nor anything else in the script defines this name"
-                refuse(fragment.path, lines.index(line) + 1, f"{name} is not defined", why, "define it, or import it")
+                blame(fragment.path, lines.index(line) + 1, f"{name} is not defined", why, "define it, or import it")
         for fragment in own:
             for function in fragment.functions.values():
                 if name in function.positional:
@@ -316,7 +316,7 @@ def check_script(plan: Plan, script: str) -> None:
                     why = "a function is given what it asks for by the names of its parameters"
                     names = ", ".join(sorted(given_to(function.name, fragment)))
                     help = f"shipped fragments ask for {names}" if names else "see the shipped fragments"
-                    refuse(fragment.path, f"def {function.name}", what, why, help)
+                    blame(fragment.path, f"def {function.name}", what, why, help)
 
 
 def undefined_names(script: str) -> list[tuple[str, str]]:
