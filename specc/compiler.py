@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from specc.finish import finish
+from specc.fragments import FOLDERS
 from specc.load import Loaded, load_spec
 from specc.paths import algorithms_dir
 from specc.plan import Plan
@@ -44,8 +45,20 @@ def compile_specs(paths: Sequence[Path | str]) -> list[Compiled]:
     if problems:
         raise SpecError(problems)
     plans = [Plan(each.spec) for each in loaded]
-    rendered = [render(plan, *provenance(each)) for each, plan in zip(loaded, plans, strict=True)]
+    rendered = [rendered_with_own(plan, *provenance(each)) for each, plan in zip(loaded, plans, strict=True)]
     return [Compiled(*parts) for parts in zip(loaded, plans, finish(rendered), strict=True)]
+
+
+def rendered_with_own(plan: Plan, origin: str, digest: str) -> str:
+    """The script, and what is wrong with the fragments of the user's own that are in it."""
+    if not FOLDERS:
+        return render(plan, origin, digest)
+    from specc.own_answers import check_answers, check_script
+
+    check_answers(plan)
+    script = render(plan, origin, digest)
+    check_script(plan, script)
+    return script
 
 
 def provenance(loaded: Loaded) -> tuple[str, str]:

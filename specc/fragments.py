@@ -38,12 +38,44 @@ class Fragment:
     """of a user's file: the single definitions, which other functions of the file may use as well"""
 
 
+FOLDERS: list[Path] = []
+"""folders of the user's own, which hold fragments like `templates/`; no name is in two of them"""
+
+
+@dataclass
+class Unreadable(Exception):
+    """A fragment of the user's that is none."""
+
+    path: Path
+    line: int | None
+    what: str
+    help: str
+
+
 @cache
 def read_fragment(folder: str, name: str) -> Fragment:
-    """`templates/<folder>/<name>.py`; its imports of other fragments are left out, since a script holds them all."""
-    path = templates_dir() / folder / f"{name}.py"
+    """`templates/<folder>/<name>.py`; its imports of other fragments are left out, since a script holds them all.
+
+    One of the user's own is looked for in their folders.
+    """
+    places = [root / folder / f"{name}.py" for root in (templates_dir(), *FOLDERS)]
+    return read(next((path for path in places[1:] if path.is_file()), places[0]))
+
+
+def fragments_of(question: str) -> list[Fragment]:
+    """The shipped fragments in a folder of `templates/`."""
+    return [read(path) for path in sorted((templates_dir() / question).glob("*.py"))]
+
+
+@cache
+def read(path: Path) -> Fragment:
     text = path.read_text(encoding="utf-8")
-    docstring, *body = ast.parse(text).body
+    try:
+        docstring, *body = ast.parse(text).body or [ast.Pass()]
+    except SyntaxError as error:
+        raise Unreadable(path, error.lineno, f"this is not Python: {error.msg}", "mend it") from None
+    if not (isinstance(docstring, ast.Expr) and isinstance(docstring.value, ast.Constant)):
+        raise Unreadable(path, 1, "a fragment starts with a docstring", 'add a line like """Baseline: what it is."""')
     imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
     kept = [ast.unparse(node) for node in imports if not (getattr(node, "module", None) or "").startswith("templates")]
     rest = [node for node in body if node not in imports]

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from specc.answers.base import Finding
 from specc.custom import names_taken
+from specc.deprecation import deprecations
 from specc.derive import refuted_claim
 from specc.plan import Plan
 from specc.problems import Problem, SpecError, closest, from_finding, from_validation, shown
@@ -49,7 +50,7 @@ def check(source: Source) -> Loaded:
 
 def findings_of(spec: Spec) -> list[Finding]:
     """What the answers say of each other; and, where they do not contradict each other, what follows from them."""
-    found = list(spec.findings())
+    found = [*spec.findings(), *deprecations(spec)]
     if any(not finding.warning for finding in found):
         return found
     return [*found, *Plan(spec).findings(), *refuted_claim(spec)]

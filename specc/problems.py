@@ -7,7 +7,6 @@ answers, fields and bounds are read off the live classes, so a new answer needs 
 from __future__ import annotations
 
 import difflib
-import keyword
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -475,8 +474,13 @@ def add_field(wrong: Wrong) -> str:
 
 def identifier(text: str) -> str:
     """A name that looks like `text` and is allowed."""
+    from specc.spec import is_name
+
     word = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_").lower() or "algorithm"
-    return word if word.isidentifier() and not keyword.iskeyword(word) else f"my_{word}"
+    try:
+        return is_name(word)
+    except ValueError:
+        return f"my_{word}"
 
 
 def unknown_answer(wrong: Wrong) -> Says:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
-from collections.abc import Iterable
-from functools import cache
-from typing import Any
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import jinja2
 
 from specc.answers import ASKED
 from specc.fragments import Fragment, read_fragment
+from specc.page_cache import PageCache
 from specc.paths import templates_dir
 from specc.plan import Plan
 
@@ -82,15 +85,22 @@ def render(plan: Plan, origin: str, digest: str, own: bool = True) -> str:
     return prune(text)
 
 
+OPTIONS = {
+    "trim_blocks": True,
+    "lstrip_blocks": True,
+    "keep_trailing_newline": True,
+    "autoescape": False,  # the output is Python: what comes from a spec goes through docstring_safe or repr
+}
+
+
 @cache
 def environment() -> jinja2.Environment:
+    folder = templates_dir()
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates_dir()),
+        loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # the output is Python: what comes from a spec goes through docstring_safe or repr
+        bytecode_cache=PageCache(folder, OPTIONS),
+        **OPTIONS,  # type: ignore[arg-type]
     )
     made.filters["docstring"] = docstring_safe
     return made
@@ -201,41 +211,109 @@ def prune(script: str) -> str:
 
     Likewise the arguments and the fields of Rollouts that nothing in it reads.
     """
-    tree = ast.parse(script)
-    definitions: dict[str, ast.stmt] = {}
+    definitions: dict[str, tuple[int, Statement]] = {}
     used: list[str] = []
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            definitions[node.name] = node
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            definitions[node.targets[0].id] = node
+    for above, statement in statements(script):
+        if statement.defines:
+            definitions[statement.defines] = (above, statement)
         else:
-            used += names_in(node)
+            used += statement.names
     reached: set[str] = set()
     todo = [name for name in (*used, *INTERFACE) if name in definitions]
     while todo:
         if (name := todo.pop()) not in reached:
             reached.add(name)
-            todo += [other for other in names_in(definitions[name]) if other in definitions]
+            todo += [other for other in definitions[name][1].names if other in definitions]
+    read = {attribute for name in reached for attribute in definitions[name][1].attributes}
     lines = script.splitlines(keepends=True)
-    for name in {"Args", "Rollouts"} & definitions.keys():
-        for field in unread_fields(definitions[name], [definitions[other] for other in reached]):
-            first, last = field.lineno - 1, field.end_lineno or field.lineno
-            lines[first:last] = [""] * (last - first)
-    for name, node in definitions.items():
-        if name not in reached:
-            decorators = getattr(node, "decorator_list", [])
-            first = min(node.lineno, *(decorator.lineno for decorator in decorators), node.lineno)
-            lines[first - 1 : node.end_lineno] = [""] * ((node.end_lineno or first) - first + 1)
+    for name, (above, statement) in definitions.items():
+        unread = [span for field, span in statement.fields if field not in read] if name in FILTERED else []
+        for first, last in unread if name in reached else [statement.span]:
+            lines[above + first - 1 : above + last] = [""] * (last - first + 1)
     return "".join(lines)
 
 
-def unread_fields(data: ast.stmt, reached: list[ast.stmt]) -> list[ast.AnnAssign]:
-    """The fields with a default of a dataclass that no function of the script looks at."""
-    read = {node.attr for part in reached for node in ast.walk(part) if isinstance(node, ast.Attribute)}
-    fields = [node for node in ast.walk(data) if isinstance(node, ast.AnnAssign) and node.value]
-    return [field for field in fields if ast.unparse(field.target) not in read]
+FILTERED = ("Args", "Rollouts")
+"""the dataclasses whose fields are left out where nothing reads them"""
+
+Span = tuple[int, int]
+
+
+class Statement(NamedTuple):
+    """A statement of a script: the lines that it is on, what it defines, and the names and attributes in it."""
+
+    span: Span
+    defines: str
+    names: tuple[str, ...]
+    attributes: tuple[str, ...]
+    fields: tuple[tuple[str, Span], ...]
+    """the fields with a default of a class"""
+
+
+def statements(script: str) -> Iterator[tuple[int, Statement]]:
+    """The statements of a script, each with the number of lines above what its own lines are counted from.
+
+    Scripts are largely the same, so they are taken apart between definitions, and a part that was seen before is not
+    parsed again. A part that ends within a string or a bracket is no Python; then the script is parsed whole.
+    """
+    starts = [0, *(match.end() for match in BETWEEN.finditer(script)), len(script)]
+    parts = [script[start:stop] for start, stop in pairwise(starts)]
+    try:
+        found = [parsed(part) for part in parts]
+    except SyntaxError:
+        parts, found = [script], [parsed(script)]
+    above = 0
+    for part, inside in zip(parts, found, strict=True):
+        yield from ((above, statement) for statement in inside)
+        above += part.count("\n")
+
+
+BETWEEN = re.compile(r"\n\n\n+(?=\S)")
+
+
+@lru_cache(maxsize=4096)
+def parsed(text: str) -> tuple[Statement, ...]:
+    return tuple(map(statement_of, ast.parse(text).body))
+
+
+def statement_of(node: ast.stmt) -> Statement:
+    defines, fields = "", []
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        defines = node.name
+    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        defines = node.targets[0].id
+    if isinstance(node, ast.ClassDef):
+        with_default = [item for item in ast.walk(node) if isinstance(item, ast.AnnAssign) and item.value]
+        fields = [(ast.unparse(field.target), lines_of(field)) for field in with_default]
+    names, attributes = mentioned(node)
+    return Statement(lines_of(node), defines, tuple(names), tuple(attributes), tuple(fields))
+
+
+def lines_of(node: ast.stmt) -> Span:
+    """The first line of a statement, decorators included, and its last one."""
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min(node.lineno, *(each.lineno for each in decorators), node.lineno), node.end_lineno or node.lineno
+
+
+def mentioned(node: ast.AST) -> tuple[dict[str, None], dict[str, None]]:
+    """The names and the attributes in a statement, each once."""
+    names: dict[str, None] = {}
+    attributes: dict[str, None] = {}
+    todo = [node]
+    while todo:
+        inner = todo.pop()
+        if isinstance(inner, ast.Name):
+            names[inner.id] = None
+            continue
+        if isinstance(inner, ast.Attribute):
+            attributes[inner.attr] = None
+        for value in inner.__dict__.values():
+            if isinstance(value, ast.AST):
+                todo.append(value)
+            elif isinstance(value, list):
+                todo += [item for item in value if isinstance(item, ast.AST)]
+    return names, attributes
 
 
 def names_in(node: ast.AST) -> list[str]:
-    return [inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)]
+    return list(mentioned(node)[0])

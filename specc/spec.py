@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import keyword
+import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 from specc.answers import QUESTIONS, answers_to
 from specc.answers.base import Answer, Block, Finding, Parameter, union_of
@@ -17,22 +20,25 @@ from specc.answers.objective import PolicyGradient
 from specc.answers.reward import Reward
 from specc.sampling import Sampling
 
-if TYPE_CHECKING:
-    AnyReward = Reward
-    AnyKL = KL
-    AnyBaseline = Baseline
-    AnyNormalization = Normalization
-    AnyObjective = PolicyGradient
-else:
-    AnyReward, AnyKL, AnyBaseline, AnyNormalization, AnyObjective = (union_of(base) for base in QUESTIONS.values())
-
 Verdict = Literal["unbiased", "proportional", "asymptotic", "reweighted", "biased"]
 
 
+DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
+"""what no file may be called on Windows, whatever its ending"""
+
+PACKAGES = "accelerate datasets math_verify matplotlib numpy peft tensorboard tokenizers torch transformers vllm yaml"
+IMPORTED = {*PACKAGES.split()} | sys.stdlib_module_names - {"test"}
+"""what scripts import: a script of such a name would be imported in its place, by itself and by those beside it"""
+
+
 def is_name(name: str) -> str:
-    """A name becomes a file name and a word of the docs, so it is a Python identifier."""
+    """A name becomes a file name and a word of the docs, so it is a Python identifier that is not taken."""
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
         raise ValueError("a name is a Python identifier: ASCII letters, digits and _, not starting with a digit")
+    if name.lower() in DEVICES:
+        raise ValueError("the script is named after it, and Windows keeps this name for a device")
+    if name.startswith("__") or name in IMPORTED:
+        raise ValueError(f"the script is {name}.py, which Python would import in place of its own module of this name")
     return name
 
 
@@ -65,6 +71,19 @@ class Defaults(Block):
     """longest response, in tokens"""
 
 
+@dataclass(frozen=True)
+class AnswerTo:
+    """The type of a question's key: the union of the answers that there are when the schema is built.
+
+    After more of them are imported, `Spec.model_rebuild(force=True)` takes them in.
+    """
+
+    question: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(union_of(QUESTIONS[self.question]))
+
+
 def short_form(question: str) -> Any:
     """Reads `baseline: leave_one_out` as `baseline: {source: leave_one_out}`."""
     discriminator = QUESTIONS[question].discriminator
@@ -89,20 +108,20 @@ class Spec(Block):
     accept: Annotated[list[str], Field(max_length=100, default_factory=list)]
     """warnings that the author has read and means to have"""
 
-    reward: Annotated[AnyReward, short_form("reward")]
+    reward: Annotated[Reward, AnswerTo("reward"), short_form("reward")]
     """where the reward comes from"""
-    kl: Annotated[AnyKL, short_form("kl")]
+    kl: Annotated[KL, AnswerTo("kl"), short_form("kl")]
     """where the KL goes"""
-    baseline: Annotated[AnyBaseline, short_form("baseline")]
+    baseline: Annotated[Baseline, AnswerTo("baseline"), short_form("baseline")]
     """where the baseline comes from"""
-    normalization: Annotated[AnyNormalization, short_form("normalization")]
+    normalization: Annotated[Normalization, AnswerTo("normalization"), short_form("normalization")]
     """over what scope the advantage is normalized"""
-    objective: Annotated[AnyObjective, short_form("objective")]
+    objective: Annotated[PolicyGradient, AnswerTo("objective"), short_form("objective")]
     """what quantity is optimized"""
 
-    sampling: Sampling = Sampling()
+    sampling: Annotated[Sampling, Field(default_factory=Sampling)]
     """which responses enter, and how often"""
-    defaults: Defaults = Defaults()
+    defaults: Annotated[Defaults, Field(default_factory=Defaults)]
     """published hyperparameters"""
 
     @property

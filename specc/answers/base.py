@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+from specc.descriptions import describe_fields
+
 if TYPE_CHECKING:
     from specc.custom import UserFunction
     from specc.spec import Spec
@@ -127,11 +129,16 @@ class Parameter:
 class Block(BaseModel):
     """A group of fields. `argument_prefix` goes before the names of its numbers in the script's arguments."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    # Only what a spec is read with is built: the schema of a whole spec, when the first one is read.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, defer_build=True)
 
     argument_prefix: ClassVar[str] = ""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """The string below a field is its description."""
+        super().__pydantic_init_subclass__(**kwargs)
+        describe_fields(cls)
 
     def parameters(self, block: str = "") -> Iterator[Parameter]:
         """The numbers and texts that this block sets, its own first, then those of its nested blocks; not None."""

@@ -293,18 +293,23 @@ def ignores_constants(plan: Plan) -> bool:
     """Whether adding a constant to all rewards must leave the advantages alone."""
     if plan.over_steps and not plan.has_baseline:
         return bool(getattr(plan.spec.normalization, "centred", False)) and not plan.normalization_state
-    return plan.spec.baseline.reads_returns and getattr(plan.spec.normalization, "divisor", "none") != "mean"
+    return of_this_batch(plan) and getattr(plan.spec.normalization, "divisor", "none") != "mean"
+
+
+def of_this_batch(plan: Plan) -> bool:
+    """Whether the baseline is a mean of returns of this batch, and of no others."""
+    return plan.spec.baseline.reads_returns and not plan.spec.baseline.reads_past
 
 
 def ignores_scale(plan: Plan) -> bool:
     """Whether multiplying all rewards must leave the advantages alone, with an epsilon of 0."""
-    free = plan.spec.baseline.reads_returns or not plan.has_baseline
+    free = of_this_batch(plan) or not plan.has_baseline
     return free and plan.spec.normalization.divides and not (plan.normalization_state or plan.kl_in_reward)
 
 
 def is_constant(plan: Plan) -> bool:
     """Whether equal rewards must give an advantage of exactly 0."""
-    reads = plan.spec.baseline.reads_returns or (plan.over_steps and ignores_constants(plan))
+    reads = of_this_batch(plan) or (plan.over_steps and ignores_constants(plan))
     return reads and not plan.kl_in_reward and not plan.normalization_state
 
 

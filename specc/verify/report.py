@@ -15,6 +15,7 @@ from rich.text import Text
 
 from specc.answers.base import weakest
 from specc.answers.objective import WIN_RATE
+from specc.own_answers import is_own
 from specc.verify.laws import LawResult
 from specc.verify.run import Counterexample, Verified
 from specc.verify.variance import Noise, Variance
@@ -410,8 +411,10 @@ def closing(verified: Verified) -> Text:
         lines.append(Text(f"No claim is made; `claim: {verified.overall}` would hold."))
     if verified.broken:
         lines.append(Text(f"{counted(len(verified.broken), 'law')} broken.", style="bold red"))
+    own = verified.script.plan is not None and any(map(is_own, verified.script.plan.spec.answers.values()))
     for each in verified.disagreements:
-        lines.append(Text(f"This is an error in specc, please report it: {each}", style="bold red"))
+        whose = "What your class says of itself is not so" if own else "This is an error in specc, please report it"
+        lines.append(Text(f"{whose}: {each}", style="bold red"))
     return Text("\n").join(lines)
 
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from specc.answers.base import VERDICTS, weakest
 from specc.derive import Derived, derive
@@ -63,6 +64,22 @@ class Verified:
     laws: list[LawResult]
     derived: Derived | None
     counterexample: Counterexample | None
+
+    @property
+    def verdict(self) -> str:
+        """`unbiased`, `proportional`, `asymptotic`, `reweighted` or `biased`."""
+        return self.overall
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found against it: no claim is refuted, no law broken, and the rules say the same."""
+        return not self.fails
+
+    def to_json(self) -> dict[str, Any]:
+        """What `specc verify --json` prints."""
+        from specc.verify.report import as_json
+
+        return as_json(self)
 
     @property
     def claim_refuted(self) -> bool:

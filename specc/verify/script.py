@@ -230,12 +230,14 @@ def load_script(text: str, name: str, plan: Plan | None = None, claim: str | Non
         module.Args()
     except (Exception, SystemExit) as error:
         raise not_a_script(name, f"{type(error).__name__}: {error}", "its definitions cannot be executed") from error
-    stated = CLAIM.search(ast.get_docstring(tree) or "")
+    _, _, below_title = (ast.get_docstring(tree) or "").partition("\n")  # a title is free text
+    stated = CLAIM.search(below_title)
     said, about = stated.groups() if stated else (None, None)
     if said is not None and said not in VERDICTS:
         raise not_a_script(name, f"it claims to be {said}", f"a claim is one of {', '.join(VERDICTS)}")
     target = plan.spec.target if plan is not None else about
-    return Script(name, module, plan, claim or said, target)
+    derived = plan is not None and plan.derived.known  # else nothing is to be expected of the script
+    return Script(name, module, plan if derived else None, claim or said, target)
 
 
 def read_script(path: Path) -> Script:
