@@ -341,20 +341,25 @@ def with_group_size(compiled: Compiled, group_size: int | None) -> Plan:
 # --- the rest ---
 
 
-@main.command(short_help="Say what a SPEC means, every default included.")
+@main.command(short_help="Say what a SPEC means: its loss, its verdict, every default.")
 @click.argument("spec", metavar="SPEC")
-def explain(spec: str) -> None:
-    """Say what SPEC means: its five answers, every default in force, the models in memory and the passes of a step.
+@click.option("--latex", is_flag=True, help="Print the formulas of the loss alone, as LaTeX.")
+def explain(spec: str, latex: bool) -> None:
+    """Say what SPEC means.
+
+    Its five answers; the formula of its loss; what that optimizes; every default in force; the models in memory and
+    the passes of a step.
 
     \b
-    Example:
-      specc explain reinforcepp
+    Examples:
+      specc explain grpo
+      specc explain grpo --latex > grpo.tex
     """
     from specc import report
 
     [compiled] = compile_all([spec])
     echo_problems(compiled.loaded.warnings)
-    click.echo(report.explain(compiled))
+    click.echo(report.explain_in_latex(compiled) if latex else report.explain(compiled))
 
 
 @main.command(short_help="Say in what two SPECs differ, and what that does to the verdict.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from specc.answers import ASKED, QUESTIONS, answers_to
 from specc.answers.base import Answer, Block
 from specc.derive import FIRST_STEP, LATER_STEPS, SYMBOLS
+from specc.formula import formula, latex, legend
 from specc.problems import nested_block, visible, wanted
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def explain(compiled: Compiled) -> str:
     loaded = compiled.loaded
     sections = {
         "The five answers": answered(loaded.spec),
+        "The loss": loss(loaded.spec),
         "What it optimizes": optimized(compiled.plan.derived),
         "Every field, and where its value is from": table(in_force(loaded)),
         "Numbers that the script takes as arguments": table(arguments(compiled)),
@@ -34,6 +36,12 @@ def explain(compiled: Compiled) -> str:
     }
     text = "\n\n".join("\n".join([title, *indented(lines)]) for title, lines in sections.items())
     return f"{heading(loaded.spec)}\n\n{text}"
+
+
+def explain_in_latex(compiled: Compiled) -> str:
+    """The formulas of the loss alone, as LaTeX that needs amsmath."""
+    spec = compiled.loaded.spec
+    return f"% {heading(spec)}\n{latex(formula(spec))}"
 
 
 def algorithms(markdown: bool = False) -> str:
@@ -57,6 +65,18 @@ def heading(spec: Spec) -> str:
 
 def answered(spec: Spec) -> list[str]:
     return table((ASKED[word], answer.name, answer.describe()) for word, answer in spec.answers.items())
+
+
+def loss(spec: Spec) -> list[str]:
+    """The formulas of the loss, by the answers that they are of, and what their names stand for."""
+    lines = formula(spec)
+    words = [word for word, _ in lines]
+    firsts = [word if place == 0 or word != words[place - 1] else "" for place, word in enumerate(words)]
+    rows = [
+        (first, line.name, f"= {line.text}" if line.text else visible(line.note), visible(line.note) * bool(line.text))
+        for first, (_, line) in zip(firsts, lines, strict=True)
+    ]
+    return [*table(rows), "where", *indented(table(legend(line for _, line in lines)))]
 
 
 def optimized(derived: Derived) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from specc.answers.base import Answer, Block, Effect, Finding
+from specc.formula import Line, number
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -96,6 +97,10 @@ class Reward(Answer):
         """None: what is maximized is the reward that the estimator sees, after its transforms."""
         yield from ()
 
+    def formula(self) -> Iterator[Line]:
+        """How r, the reward that the estimator sees, is made of the score; nothing where it is the score."""
+        yield from ()
+
 
 class ScoredReward(Reward):
     """A score of each response, and what is done to it before anything else looks at it.
@@ -119,6 +124,18 @@ class ScoredReward(Reward):
 
     def fragments(self) -> tuple[str, ...]:
         return (*self.scorer_fragments, *self.transforms)
+
+    def formula(self) -> Iterator[Line]:
+        reward = "score"
+        if self.clip is not None:
+            reward = f"clip({reward}, {number(self.clip.low)}, {number(self.clip.high)})"
+        if self.missing_eos is not None:
+            reward = f"where(ended, {reward}, {number(self.missing_eos)})"
+        if self.overlong is not None:
+            over = f"(length - {self.overlong.limit - self.overlong.buffer}) / {self.overlong.buffer}"
+            reward = f"{reward} - {number(self.overlong.penalty)} * clip({over}, 0, 1)"
+        if self.transforms:
+            yield Line("r", reward)
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         if self.clip is not None and self.clip.low >= self.clip.high:
