@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -13,13 +14,13 @@ from specc.answers.base import Answer, Block
 from specc.derive import FIRST_STEP, LATER_STEPS, SYMBOLS
 from specc.formula import formula, latex, legend
 from specc.problems import nested_block, visible, wanted
+from specc.spec import Spec
 
 if TYPE_CHECKING:
     from specc.compiler import Compiled
     from specc.demo import DemoFiles
     from specc.derive import Derived
     from specc.load import Loaded
-    from specc.spec import Spec
 
 
 def explain(compiled: Compiled) -> str:
@@ -172,13 +173,22 @@ def one_line_each(question: str) -> list[str]:
     return table((name, cls.summary()) for name, cls in answers_to(question).items())
 
 
-def answers_of(question: str) -> str:
-    """The answers to one question with their fields: default in brackets, what it takes, what it is for."""
+BLOCKS = [name for name, info in Spec.model_fields.items() if isinstance(info.default, Block)]
+"""The blocks of a spec that are no answers."""
+
+
+def answers_of(question: str, answer: str | None = None) -> str:
+    """The answers to one question, or one of them, with their fields: default in brackets, what it takes, what it is
+    for. A block beside the questions has fields alone."""
+    if question not in QUESTIONS:
+        block = type(Spec.model_fields[question].default)
+        return "\n".join([f"{question}: {' '.join((block.__doc__ or '').split())}", *indented(fields_of(block))])
     parts = [f"{question}: {ASKED[question]}"]
     for name, cls in answers_to(question).items():
-        parts.append(
-            "\n".join([name, f"  {cls.summary()}.", *indented(fields_of(cls, skip=cls.discriminator), "    ")])
-        )
+        if answer in (None, name):
+            told = f"{cls.summary()}." if answer is None else inspect.cleandoc(cls.__doc__ or "")
+            fields = fields_of(cls, skip=cls.discriminator)
+            parts.append("\n".join([name, *indented(told.splitlines()), *indented(fields, "    ")]))
     return "\n\n".join(parts)
 
 

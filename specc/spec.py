@@ -29,6 +29,9 @@ else:
 Verdict = Literal["unbiased", "proportional", "asymptotic", "reweighted", "biased"]
 
 
+LONGEST_NAME = 64
+
+
 def is_name(name: str) -> str:
     """A name becomes a file name and a word of the docs, so it is a Python identifier."""
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
@@ -74,9 +77,9 @@ def short_form(question: str) -> Any:
 class Spec(Block):
     """A whole spec, as `algorithms/*.yaml` hold them."""
 
-    specc: Literal[1] = 1
+    specc: Annotated[Literal[1], BeforeValidator(lambda given: str(given) if given is True else given)] = 1
     """version of the language"""
-    name: Annotated[str, Field(max_length=64), AfterValidator(is_name)]
+    name: Annotated[str, Field(max_length=LONGEST_NAME), AfterValidator(is_name)]
     """an identifier; the script is generated/<name>.py"""
     title: Annotated[str, Field(max_length=200)] | None = None
     """how the algorithm is called in prose"""
