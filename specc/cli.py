@@ -104,6 +104,19 @@ class Question(click.ParamType[str]):
         return [CompletionItem(name) for name in self.names() if name.startswith(incomplete)]
 
 
+class AnswerName(click.ParamType[str]):
+    """One of the answers to the question before it."""
+
+    name = "answer"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from specc.answers import QUESTIONS, answers_to
+
+        question = ctx.params.get("question")
+        names = answers_to(question) if question in QUESTIONS else ()
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 # --- compile ---
 
 
@@ -495,7 +508,7 @@ def write_new(path: Path, text: str) -> None:
 
 @main.command(short_help="List the answers to the five questions.")
 @click.argument("question", required=False, type=Question())
-@click.argument("answer", required=False)
+@click.argument("answer", required=False, type=AnswerName())
 def answers(question: str | None, answer: str | None) -> None:
     """List the answers to the five questions; with QUESTION their fields as well, with ANSWER those of one.
 
