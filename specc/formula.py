@@ -111,12 +111,12 @@ SCOPES = {
     "others": "the other responses to the same prompt; of one that is alone, itself",
     "batch": "all responses of the step, over all processes",
     "past": "those of all past steps",
-    "update": "what one optimizer step sees",
+    "update": "what one optimizer step sees, with its tokens, responses and prompts",
 }
 
 FUNCTIONS = {
-    "mean": "",
-    "std": "std(x, over, ddof): the sum of squared deviations is divided by the count minus ddof",
+    "mean": "mean(x, over): each response counts once, or each token or step where it is over .tokens or .steps",
+    "std": "std(x, over, ddof): the same; the sum of squared deviations is divided by the count minus ddof",
     "sum": "",
     "count": "",
     "sum_t": "sum_t, prod_t: over the tokens of the response",

@@ -316,6 +316,16 @@ def test_a_ratio_on_advantages_of_tokens(ratio: str) -> None:
     check(Spec.model_validate(data), seed=11)
 
 
+@pytest.mark.parametrize("divide_by", ["std", "none"])
+@pytest.mark.parametrize("baseline", ["none", "group_mean"])
+def test_statistics_of_steps_beside_a_kl_in_the_reward(baseline: str, divide_by: str) -> None:
+    data = load_spec(ROOT / "algorithms/grpo_process.yaml").spec.model_dump()
+    data["kl"] = {"placement": "reward", "coefficient": 0.3}
+    data["baseline"] = {"source": baseline, **({"unit": "step"} if baseline != "none" else {})}
+    data["normalization"] = {"scope": "batch", "unit": "step", "subtract_mean": True, "divide_by": divide_by}
+    check(Spec.model_validate(data), seed=5)
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(specs(), st.integers(0, 99), st.sampled_from(["real", "ties"]))
 def test_the_formulas_of_drawn_specs(spec: Spec, seed: int, kind: str) -> None:

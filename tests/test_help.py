@@ -144,3 +144,20 @@ def test_bash_completes_with_the_script(here: Path) -> None:
     environment["PYTHONPATH"] = str(Path(__file__).parent.parent)
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True)
     assert done.stdout.split() == ["grpo", "grpo_process"], done.stderr
+
+
+# -------- The docs --------
+
+PAGE = (Path(__file__).parent.parent / "docs" / "commands.md").read_text(encoding="utf-8")
+SHOWN = re.findall(r"```console\n\$ specc ([^\n|]*)[^\n]*\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize(("call", "output"), SHOWN)
+def test_the_docs_show_what_is_printed(call: str, output: str, here: Path) -> None:
+    for path in here.glob("*.*"):
+        path.unlink()
+    assert output in CliRunner().invoke(main, shlex.split(call)).stdout
+
+
+def test_the_docs_show_every_command_they_are_about() -> None:
+    assert {call.split()[0] for call, _ in SHOWN} == {"new", "answers", "explain"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from specc.answers.base import Answer, Block, Effect, Finding, Penalty
-from specc.formula import Line, number
+from specc.formula import Line, number, product
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -125,9 +125,9 @@ class PenaltyKL(KL):
             yield Line("beta", "", f"{moves.initial:g} in the first step, and {towards}")
         if self.unit == "sequence":
             yield Line("x", "sum_t(x_t)")
-            yield Line("c_t", f"last_t * {beta} * {self.OF_RATIO[self.estimator].format(x='x')}")
+            yield Line("c_t", product("last_t", beta, self.OF_RATIO[self.estimator].format(x="x")))
         else:
-            yield Line("c_t", f"{beta} * {self.OF_RATIO[self.estimator].format(x='x_t')}")
+            yield Line("c_t", product(beta, self.OF_RATIO[self.estimator].format(x="x_t")))
 
     def fragments(self) -> tuple[str, ...]:
         moving = ("adaptive",) if isinstance(self.coefficient, Moving) else ()

@@ -208,7 +208,8 @@ class PolicyGradient(Objective):
             name, ratio = self.RATIOS[self.ratio]
             of_token = "pi_t / old_t"
             if self.token_clip is not None:
-                of_token = self.token_clip.of_token(of_token, advantage)
+                yield Line("y_t", self.token_clip.of_token(of_token, advantage))
+                of_token = "y_t"
             yield Line(name, ratio.format(of_token))
             gain = f"{name} * {advantage}"
             for block in (self.clip, self.detached_clip, self.soft_gate, self.token_clip):

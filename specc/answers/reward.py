@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from specc.answers.base import Answer, Block, Effect, Finding
-from specc.formula import Line, number
+from specc.formula import Line, number, product
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -133,7 +133,7 @@ class ScoredReward(Reward):
             reward = f"where(ended, {reward}, {number(self.missing_eos)})"
         if self.overlong is not None:
             over = f"(length - {self.overlong.limit - self.overlong.buffer}) / {self.overlong.buffer}"
-            reward = f"{reward} - {number(self.overlong.penalty)} * clip({over}, 0, 1)"
+            reward = f"{reward} - {product(self.overlong.penalty, f'clip({over}, 0, 1)')}"
         if self.transforms:
             yield Line("r", reward)
 
