@@ -166,11 +166,25 @@ def arguments(compiled: Compiled) -> Iterator[tuple[str, str, str]]:
 
 def answers() -> str:
     """The five questions, their answers one line each."""
-    return "\n\n".join("\n".join([f"{word}: {ASKED[word]}", *indented(one_line_each(word))]) for word in QUESTIONS)
+    told = ["\n".join([f"{word}: {ASKED[word]}", *indented(one_line_each(word))]) for word in QUESTIONS]
+    blocks = ", ".join(f"specc answers {name}" for name in BLOCKS)
+    more = ["Fields, and how an answer is written: specc answers QUESTION [ANSWER]", f"Beside the questions: {blocks}"]
+    return "\n\n".join([*told, "\n".join(more)])
 
 
 def one_line_each(question: str) -> list[str]:
-    return table((name, cls.summary()) for name, cls in answers_to(question).items())
+    """The answers with what they are, and with the fields that have no default."""
+    rows = []
+    for name, cls in answers_to(question).items():
+        needed = [field for field, info in cls.model_fields.items() if info.is_required()]
+        rows.append((name, cls.summary() + f"; needs {', '.join(needed)}" * bool(needed)))
+    return table(rows)
+
+
+def written(question: str) -> str:
+    """The two forms of an answer."""
+    discriminator = QUESTIONS[question].discriminator
+    return f"Written `{question}: WORD`, or with fields `{question}: {{{discriminator}: WORD, FIELD: VALUE}}`."
 
 
 BLOCKS = [name for name, info in Spec.model_fields.items() if isinstance(info.default, Block)]
@@ -183,7 +197,7 @@ def answers_of(question: str, answer: str | None = None) -> str:
     if question not in QUESTIONS:
         block = type(Spec.model_fields[question].default)
         return "\n".join([f"{question}: {' '.join((block.__doc__ or '').split())}", *indented(fields_of(block))])
-    parts = [f"{question}: {ASKED[question]}"]
+    parts = [f"{question}: {ASKED[question]}\n{written(question)}"]
     for name, cls in answers_to(question).items():
         if answer in (None, name):
             told = f"{cls.summary()}." if answer is None else inspect.cleandoc(cls.__doc__ or "")

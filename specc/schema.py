@@ -25,28 +25,42 @@ def schema() -> Schema:
     for block in defined.values():
         tidy(block)
     tidy(whole)
-    for question, base in QUESTIONS.items():
-        fields = whole["properties"][question]
-        answers = {name: ref.rpartition("/")[2] for name, ref in fields["discriminator"]["mapping"].items()}
-        for name, cls in answers_to(question).items():
-            say_which(defined[answers[name]], cls)
-            add_lists(defined[answers[name]], cls)
-        short = [word_of(cls) for cls in answers_to(question).values() if not needs_fields(cls)]
-        long = [{"$ref": f"#/$defs/{answers[name]}"} for name in answers_to(question)]
-        described = {"title": f"{question}: {base.discriminator}", "description": ASKED[question]}
-        whole["properties"][question] = {**described, "anyOf": [*short, *long]}
+    for question in QUESTIONS:
+        whole["properties"][question] = question_schema(question, whole["properties"][question], defined)
     whole["properties"]["name"]["pattern"] = "^[A-Za-z_][A-Za-z0-9_]*$"
-    about = {"title": "a spec of specc", "description": "Five answers that make the estimator of a policy gradient."}
+    about = {"title": "a whole spec", "description": "Five answers that make the estimator of a policy gradient."}
     return {"$schema": DIALECT, **whole, **about, "$defs": defined}
 
 
+def question_schema(question: str, given: Schema, defined: dict[str, Schema]) -> Schema:
+    """An answer as a word, or as a block of fields by its word; `given` is pydantic's schema of the blocks.
+
+    Editors offer all words for the discriminator, and then the fields of the one that is there, of an if with a then;
+    of a choice between blocks they would leave out those that miss a field.
+    """
+    answers, discriminator = answers_to(question), QUESTIONS[question].discriminator
+    chosen = []
+    for name, reference in given["discriminator"]["mapping"].items():
+        block = defined[reference.rpartition("/")[2]]
+        say_which(block, answers[name])
+        add_lists(block, answers[name])
+        chosen.append({"if": {"properties": {discriminator: {"const": name}}}, "then": {"$ref": reference}})
+    words = {"description": ASKED[question], "anyOf": [word_of(cls) for cls in answers.values()]}
+    long = {"type": "object", "required": [discriminator], "properties": {discriminator: words}, "allOf": chosen}
+    short = [word_of(cls) for cls in answers.values() if not needs_fields(cls)]
+    long["title"] = f"{{{discriminator}, ...}}"
+    return {"title": question, "description": ASKED[question], "anyOf": [*short, long]}
+
+
 def tidy(block: Schema) -> None:
-    """Without the titles that pydantic makes of the fields' names, and without defaults that say nothing."""
+    """Without the titles that pydantic makes of names, and without defaults that say nothing; a block is called by its
+    fields."""
     for field in block["properties"].values():
         field.pop("title", None)
         if field.get("default", "") is None:
             del field["default"]
-    block.pop("title", None)
+    names = list(block["properties"])
+    block["title"] = f"{{{', '.join([*names[:4], *['...'] * (len(names) > 4)])}}}"
 
 
 def say_which(block: Schema, cls: type[Answer]) -> None:
