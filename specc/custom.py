@@ -529,6 +529,14 @@ class Own(Block):
                     self.argument_prefix + number.name, name, number.type(value), help, {}, block or "arguments"
                 )
 
+    def call(self, given: Mapping[str, str]) -> str:
+        """Its call in a formula, `given` being what the formula calls those of its inputs that are in it."""
+        used: UserFunction = self.function
+        asked = [given[name] for name in used.inputs if name in given]
+        numbers = {n.name: self.arguments.get(n.name, n.default) for n in used.numbers}
+        told = [f"{name}={value!r}" for name, value in numbers.items() if value is not None]
+        return f"{used.name}({', '.join([*asked, *told])})"
+
     def check_parameters(self, *loc: str) -> Iterator[Finding]:
         """Values for numbers that the function does not have, and the reverse."""
         used: UserFunction = self.function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
@@ -11,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 from specc.answers import ASKED, QUESTIONS, answers_to
 from specc.answers.base import Answer, Block
 from specc.derive import FIRST_STEP, LATER_STEPS, SYMBOLS
+from specc.formula import formula, latex, legend
 from specc.problems import nested_block, visible, wanted
+from specc.spec import Spec
 
 if TYPE_CHECKING:
     from specc.compiler import Compiled
     from specc.demo import DemoFiles
     from specc.derive import Derived
     from specc.load import Loaded
-    from specc.spec import Spec
 
 
 def explain(compiled: Compiled) -> str:
@@ -26,6 +28,7 @@ def explain(compiled: Compiled) -> str:
     loaded = compiled.loaded
     sections = {
         "The five answers": answered(loaded.spec),
+        "The loss": loss(loaded.spec),
         "What it optimizes": optimized(compiled.plan.derived),
         "Every field, and where its value is from": table(in_force(loaded)),
         "Numbers that the script takes as arguments": table(arguments(compiled)),
@@ -34,6 +37,12 @@ def explain(compiled: Compiled) -> str:
     }
     text = "\n\n".join("\n".join([title, *indented(lines)]) for title, lines in sections.items())
     return f"{heading(loaded.spec)}\n\n{text}"
+
+
+def explain_in_latex(compiled: Compiled) -> str:
+    """The formulas of the loss alone, as LaTeX that needs amsmath."""
+    spec = compiled.loaded.spec
+    return f"% {heading(spec)}\n{latex(formula(spec))}"
 
 
 def algorithms(markdown: bool = False) -> str:
@@ -57,6 +66,18 @@ def heading(spec: Spec) -> str:
 
 def answered(spec: Spec) -> list[str]:
     return table((ASKED[word], answer.name, answer.describe()) for word, answer in spec.answers.items())
+
+
+def loss(spec: Spec) -> list[str]:
+    """The formulas of the loss, by the answers that they are of, and what their names stand for."""
+    lines = formula(spec)
+    words = [word for word, _ in lines]
+    firsts = [word if place == 0 or word != words[place - 1] else "" for place, word in enumerate(words)]
+    rows = [
+        (first, line.name, f"= {line.text}" if line.text else visible(line.note), visible(line.note) * bool(line.text))
+        for first, (_, line) in zip(firsts, lines, strict=True)
+    ]
+    return [*table(rows), "where", *indented(table(legend(line for _, line in lines)))]
 
 
 def optimized(derived: Derived) -> list[str]:
@@ -152,20 +173,43 @@ def arguments(compiled: Compiled) -> Iterator[tuple[str, str, str]]:
 
 def answers() -> str:
     """The five questions, their answers one line each."""
-    return "\n\n".join("\n".join([f"{word}: {ASKED[word]}", *indented(one_line_each(word))]) for word in QUESTIONS)
+    told = ["\n".join([f"{word}: {ASKED[word]}", *indented(one_line_each(word))]) for word in QUESTIONS]
+    blocks = ", ".join(f"specc answers {name}" for name in BLOCKS)
+    more = ["Fields, and how an answer is written: specc answers QUESTION [ANSWER]", f"Beside the questions: {blocks}"]
+    return "\n\n".join([*told, "\n".join(more)])
 
 
 def one_line_each(question: str) -> list[str]:
-    return table((name, cls.summary()) for name, cls in answers_to(question).items())
-
-
-def answers_of(question: str) -> str:
-    """The answers to one question with their fields: default in brackets, what it takes, what it is for."""
-    parts = [f"{question}: {ASKED[question]}"]
+    """The answers with what they are, and with the fields that have no default."""
+    rows = []
     for name, cls in answers_to(question).items():
-        parts.append(
-            "\n".join([name, f"  {cls.summary()}.", *indented(fields_of(cls, skip=cls.discriminator), "    ")])
-        )
+        needed = [field for field, info in cls.model_fields.items() if info.is_required()]
+        rows.append((name, cls.summary() + f"; needs {', '.join(needed)}" * bool(needed)))
+    return table(rows)
+
+
+def written(question: str) -> str:
+    """The two forms of an answer."""
+    discriminator = QUESTIONS[question].discriminator
+    return f"Written `{question}: WORD`, or with fields `{question}: {{{discriminator}: WORD, FIELD: VALUE}}`."
+
+
+BLOCKS = [name for name, info in Spec.model_fields.items() if isinstance(info.default, Block)]
+"""The blocks of a spec that are no answers."""
+
+
+def answers_of(question: str, answer: str | None = None) -> str:
+    """The answers to one question, or one of them, with their fields: default in brackets, what it takes, what it is
+    for. A block beside the questions has fields alone."""
+    if question not in QUESTIONS:
+        block = type(Spec.model_fields[question].default)
+        return "\n".join([f"{question}: {' '.join((block.__doc__ or '').split())}", *indented(fields_of(block))])
+    parts = [f"{question}: {ASKED[question]}\n{written(question)}"]
+    for name, cls in answers_to(question).items():
+        if answer in (None, name):
+            told = f"{cls.summary()}." if answer is None else inspect.cleandoc(cls.__doc__ or "")
+            fields = fields_of(cls, skip=cls.discriminator)
+            parts.append("\n".join([name, *indented(told.splitlines()), *indented(fields, "    ")]))
     return "\n\n".join(parts)
 
 

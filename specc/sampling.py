@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from specc.answers.base import Block, Effect, Finding
+from specc.formula import Line
 from specc.weights import Weight
 
 if TYPE_CHECKING:
@@ -108,6 +109,15 @@ class Sampling(Block):
             right = max(min(correct, m // 2), m - wrong)
             return right, m - right
         return correct, wrong
+
+    def formula(self) -> Iterator[Line]:
+        """Which responses the sums and the statistics are over, in words."""
+        if self.selects:
+            others = ", with other prompts in place of the rest" * bool(self.resample)
+            over = "and the statistics " * self.of_kept
+            yield Line("", "", f"the sums {over}are over what is kept: {self.describe()}{others}")
+        if self.mask_truncated:
+            yield Line("", "", "responses that did not end have no tokens in the sums of the update")
 
     @property
     def counted(self) -> int:

@@ -29,6 +29,7 @@ DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "
 PACKAGES = "accelerate datasets math_verify matplotlib numpy peft tensorboard tokenizers torch transformers vllm yaml"
 IMPORTED = {*PACKAGES.split()} | sys.stdlib_module_names - {"test"}
 """what scripts import: a script of such a name would be imported in its place, by itself and by those beside it"""
+LONGEST_NAME = 64
 
 
 def is_name(name: str) -> str:
@@ -93,9 +94,9 @@ def short_form(question: str) -> Any:
 class Spec(Block):
     """A whole spec, as `algorithms/*.yaml` hold them."""
 
-    specc: Literal[1] = 1
+    specc: Annotated[Literal[1], BeforeValidator(lambda given: str(given) if given is True else given)] = 1
     """version of the language"""
-    name: Annotated[str, Field(max_length=64), AfterValidator(is_name)]
+    name: Annotated[str, Field(max_length=LONGEST_NAME), AfterValidator(is_name)]
     """an identifier; the script is generated/<name>.py"""
     title: Annotated[str, Field(max_length=200)] | None = None
     """how the algorithm is called in prose"""

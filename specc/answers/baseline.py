@@ -10,6 +10,7 @@ from pydantic import Field
 
 from specc.answers.base import WITHOUT_OWN, Answer, Block, Effect, Finding, check_unit_of_steps
 from specc.custom import Interface, OwnAnswer, UserFunction
+from specc.formula import Line, number, product
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -96,6 +97,27 @@ class Baseline(Answer):
         """What k1 in the reward comes to under it: `full`, `partial` or `other`, as in `Penalty.kind`."""
         return "full"
 
+    def formula(self, spec: Spec, name: str) -> Iterator[Line]:
+        """The advantage under this name, of the returns, or of the rewards of steps."""
+        returns, whole = ("R_t", "first(R_t)") if spec.objective.token_level else ("R", "R")
+        if self.leaves_as_is:
+            yield Line(name, returns)
+            return
+        if self.over_steps:
+            returns = whole = "s_t"
+        elif getattr(spec.kl, "after_baseline", False):
+            whole = "r"
+        yield from self.values_of(whole)
+        yield Line(name, f"{returns} - b")
+
+    def values_of(self, returns: str) -> Iterator[Line]:
+        """b of the returns of whole responses, or of the rewards of steps."""
+        yield Line("b", f"{self.name}_baseline({returns})", self.describe())
+
+    def losses(self, spec: Spec) -> Iterator[Line]:
+        """What it learns by, beside the policy's loss."""
+        yield from ()
+
     def check(self, spec: Spec) -> Iterator[Finding]:
         if not self.over_steps:
             return
@@ -154,6 +176,9 @@ class Constant(Baseline):
     value: float
     """the constant"""
 
+    def values_of(self, returns: str) -> Iterator[Line]:
+        yield Line("b", number(self.value))
+
     def on_counts(self, reward: int, correct: int, size: int) -> float | None:
         return self.value
 
@@ -167,6 +192,9 @@ class BatchMean(Baseline):
     source: Literal["batch_mean"] = "batch_mean"
     unit: Unit = "response"
     """what the mean is of: returns of responses, or rewards of single steps, each of which it is then taken from"""
+
+    def values_of(self, returns: str) -> Iterator[Line]:
+        yield Line("b", f"mean({returns}, {'batch.steps' if self.over_steps else 'batch'})")
 
     def own(self, size: int) -> str:
         return "unknown" if self.over_steps else "1/(kB)"
@@ -185,6 +213,11 @@ class MovingAverage(Baseline):
     source: Literal["moving_average"] = "moving_average"
     decay: Annotated[float, Field(ge=0, lt=1)] = 0.95
     """share of the old average that one step keeps"""
+
+    def values_of(self, returns: str) -> Iterator[Line]:
+        yield Line("b", "", "the average that past steps leave, 0 in the first")
+        moved = f"{number(self.decay)} * b + (1 - {number(self.decay)}) * mean({returns}, batch)"
+        yield Line("b_next", moved, "b of the next step; after the first one the mean alone")
 
 
 class GroupBaseline(Baseline):
@@ -221,6 +254,9 @@ class GroupMean(GroupBaseline):
     unit: Unit = "response"
     """what the mean is of: returns of responses, or rewards of single steps, each of which it is then taken from"""
 
+    def values_of(self, returns: str) -> Iterator[Line]:
+        yield Line("b", f"mean({returns}, {'group.steps' if self.over_steps else 'group'})")
+
     def own(self, size: int) -> str:
         return "unknown" if self.over_steps else "1/k"
 
@@ -241,6 +277,9 @@ class LeaveOneOut(GroupBaseline):
     unit: Unit = "response"
     """what the mean is of: returns of responses, or rewards of single steps, each of which it is then taken from"""
 
+    def values_of(self, returns: str) -> Iterator[Line]:
+        yield Line("b", f"mean({returns}, {'others.steps' if self.over_steps else 'others'})")
+
     def own(self, size: int) -> str:
         return "unknown" if self.over_steps else "0"
 
@@ -259,6 +298,10 @@ class LengthWeighted(GroupBaseline):
     source: Literal["length_weighted"] = "length_weighted"
     leave_one_out: bool = False
     """leave the response's own return out of its baseline"""
+
+    def values_of(self, returns: str) -> Iterator[Line]:
+        over = "others" if self.leave_one_out else "group"
+        yield Line("b", f"sum(length * {returns}, {over}) / sum(length, {over})")
 
     @property
     def same_for(self) -> str:
@@ -298,6 +341,15 @@ class Greedy(Baseline):
     per_prompt: ClassVar[bool] = True
 
     source: Literal["greedy"] = "greedy"
+
+    def values_of(self, returns: str) -> Iterator[Line]:
+        yield Line("b", "greedy")
+
+
+def to_come(gamma: float, trace: float | str) -> str:
+    """The errors d_t from a token on, each times gamma and lambda for every token in between."""
+    by = product(gamma, trace)
+    return "to_come(d_t)" if by == "1" else f"to_come(d_t, {by})"
 
 
 class LengthAdaptive(Block):
@@ -345,6 +397,25 @@ class Critic(Baseline):
         error = "critic_squared_error" if self.value_clip is None else "critic_clipped_error"
         pretraining = ("critic_pretraining",) if self.pretrain_steps is not None else ()
         return (self.name, trace, error, *pretraining)
+
+    def formula(self, spec: Spec, name: str) -> Iterator[Line]:
+        yield Line("r_t", "last_t * r" + " - c_t" * spec.kl.in_reward)
+        yield Line("d_t", f"r_t + {product(self.gamma, 'next(V_t)')} - V_t")
+        trace: float | str = self.gae_lambda
+        if self.length_adaptive is not None:
+            trace = "lam"
+            yield Line("lam", f"1 - 1 / max({number(self.length_adaptive.alpha)} * length, 1)")
+        yield Line(name, to_come(self.gamma, trace))
+
+    def losses(self, spec: Spec) -> Iterator[Line]:
+        yield Line("G_t", f"V_t + {to_come(self.gamma, self.critic_lambda)}")
+        error = "(v_t - G_t) ** 2"
+        if self.value_clip is not None:
+            bound = number(self.value_clip)
+            yield Line("z_t", f"V_t + clip(v_t - V_t, -{bound}, {bound})")
+            error = f"max({error}, (z_t - G_t) ** 2)"
+        both = "the critic's, which is added to the policy's" if self.backbone == "shared" else "the critic's"
+        yield Line("value_loss", f"sum({product('w_t', self.coefficient, 0.5, error)}, update.tokens)", both)
 
     def describe(self) -> str:
         fixed = f"lambda {self.gae_lambda:g}"
@@ -462,6 +533,9 @@ class Pair(Baseline):
 
     source: Literal["pair"] = "pair"
 
+    def formula(self, spec: Spec, name: str) -> Iterator[Line]:
+        yield Line(name, "chosen(h) - rejected(h)")
+
     def effects(self, spec: Spec) -> Iterator[Effect]:
         """None: the two responses are independent, and E[grad log pi] = 0 for the other one's part."""
         yield from ()
@@ -480,6 +554,9 @@ class Custom(OwnAnswer, Baseline):
         },
         "what is taken from each return, [B, G] or a shape that broadcasts to it",
     )
+
+    def values_of(self, returns: str) -> Iterator[Line]:
+        yield Line("b", self.call({"returns_BG": returns, "greedy_rewards_B": "greedy"}), self.function.described)
 
     source: Literal["custom"] = "custom"
     function: Annotated[UserFunction, OF]

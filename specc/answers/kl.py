@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from specc.answers.base import Answer, Block, Effect, Finding, Penalty
+from specc.formula import Line, number, product
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -67,6 +68,11 @@ class KL(Answer):
         """What the KL part of E[g] is; None where there is none. An answer without a rule of its own has some other."""
         return Penalty(self.question, "other", "", f"nothing is known about {self.name}")
 
+    def formula(self) -> Iterator[Line]:
+        """What a token is charged, c_t, by the log-ratio x_t to the reference."""
+        yield Line("x_t", f"log({'old_t' if self.in_reward else 'pi_t'} / ref_t)")
+        yield Line("c_t", f"{self.name}_kl(x_t)", self.describe())
+
 
 OF_KEPT = "the KL of the responses that are kept alone, which are not samples of the policy"
 """what a KL penalty is under a selection"""
@@ -83,6 +89,9 @@ class NoKL(KL):
     works_on: ClassVar[frozenset[str]] = frozenset({"rollouts", "pairs"})
 
     placement: Literal["none"] = "none"
+
+    def formula(self) -> Iterator[Line]:
+        yield from ()
 
     def penalty(self, spec: Spec) -> Penalty | None:
         return None
@@ -103,6 +112,22 @@ class PenaltyKL(KL):
     """weight of the KL, often called beta"""
     reference: Literal["initial"] | Refreshed = "initial"
     """the policy that the KL is to: that of step 0, or one that is refreshed"""
+
+    OF_RATIO: ClassVar[dict[str, str]] = {"k1": "{x}", "k2": "{x} ** 2 / 2", "k3": "(exp(-{x}) - 1 + {x})"}
+    """the estimators as expressions in the log-ratio"""
+
+    def formula(self) -> Iterator[Line]:
+        yield Line("x_t", f"log({'old_t' if self.in_reward else 'pi_t'} / ref_t)")
+        beta = "beta" if isinstance(self.coefficient, Moving) else number(self.coefficient)
+        if isinstance(self.coefficient, Moving):
+            moves = self.coefficient.adaptive
+            towards = f"moved from step to step towards a KL of {moves.target:g} nats a response"
+            yield Line("beta", "", f"{moves.initial:g} in the first step, and {towards}")
+        if self.unit == "sequence":
+            yield Line("x", "sum_t(x_t)")
+            yield Line("c_t", product("last_t", beta, self.OF_RATIO[self.estimator].format(x="x")))
+        else:
+            yield Line("c_t", product(beta, self.OF_RATIO[self.estimator].format(x="x_t")))
 
     def fragments(self) -> tuple[str, ...]:
         moving = ("adaptive",) if isinstance(self.coefficient, Moving) else ()
@@ -269,3 +294,6 @@ class ImplicitKL(KL):
 
     def short(self) -> str:
         return "log-ratio to ref"
+
+    def formula(self) -> Iterator[Line]:
+        yield Line("x_t", "log(pi_t / ref_t)")

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from specc.answers.base import WITHOUT_OWN, Answer, Effect, Finding, Number, check_unit_of_steps
 from specc.custom import Interface, OwnAnswer, UserFunction
+from specc.formula import Line, number
 from specc.weights import Weight
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class Normalization(Answer):
     """whether its statistics are of past steps"""
 
     @property
+    def of_returns(self) -> bool:
+        """Whether the divisor is a statistic of the returns."""
+        return False
+
+    @property
     def divides(self) -> bool:
         return False
 
@@ -51,6 +57,10 @@ class Normalization(Answer):
     def over_steps(self) -> bool:
         """Whether step rewards are normalized, before they are added up."""
         return False
+
+    def formula(self, spec: Spec, before: str, name: str) -> Iterator[Line]:
+        """What becomes of the advantage `before`, under the name that it then has."""
+        yield Line(name, f"{self.name}_normalization({before})", self.describe())
 
     @property
     def rescales_prompts(self) -> bool:
@@ -101,6 +111,8 @@ class Statistic(Normalization):
     """
 
     where: ClassVar[str]
+    over: ClassVar[str]
+    """the scope in formulas"""
     one_number_over: ClassVar[tuple[str, ...]]
     """for which `Baseline.same_for` the scope's advantages are its returns but for one number"""
 
@@ -138,6 +150,29 @@ class Statistic(Normalization):
     @property
     def over_steps(self) -> bool:
         return self.unit == "step"
+
+    def formula(self, spec: Spec, before: str, name: str) -> Iterator[Line]:
+        over, what = self.over, "{}"
+        if self.unit != "response":
+            over = f"{self.over}.{self.unit}s"
+        elif spec.objective.token_level:  # a response's return is that of its first token
+            what = "first({})"
+        returns = "s_t" if self.over_steps else "R_t" if spec.objective.token_level else "R"
+        centred = before
+        if self.centred:
+            yield Line("m", f"mean({what.format(before)}, {over})")
+            centred = f"({before} - m)"
+        if not self.divides:
+            yield Line(name, f"{before} - m")
+            return
+        seen, epsilon = what.format(returns if self.of_returns else before), number(self.epsilon)
+        if self.divisor == "std":
+            yield Line("s", f"std({seen}, {over}, ddof={self.ddof})")
+            yield Line("D", "where(s > 0, s" + f" + {epsilon}" * (self.epsilon > 0) + ", 1)")
+        else:
+            yield Line("s", f"mean({seen}, {over})" + f" + {epsilon}" * (self.epsilon > 0))
+            yield Line("D", "where(s != 0, s, 1)")
+        yield Line(name, f"{centred} / D")
 
     def short(self) -> str:
         what = " and ".join(["mean"] * self.centred + [self.divisor_in_words] * self.divides)
@@ -198,6 +233,7 @@ class Group(Statistic):
     """The group of responses to one prompt, as in GRPO (arXiv:2402.03300): each prompt has a divisor of its own."""
 
     where: ClassVar[str] = "the prompt's group"
+    over: ClassVar[str] = "group"
     one_number_over: ClassVar[tuple[str, ...]] = ("run", "batch", "prompt")
     per_prompt: ClassVar[bool] = True
     min_group_size: ClassVar[int] = 2
@@ -275,6 +311,7 @@ class Batch(Statistic):
     """The whole batch of one step, over all processes, as in REINFORCE++ (arXiv:2501.03262)."""
 
     where: ClassVar[str] = "the whole batch"
+    over: ClassVar[str] = "batch"
     one_number_over: ClassVar[tuple[str, ...]] = ("run", "batch")
 
     scope: Literal["batch"] = "batch"
@@ -330,6 +367,7 @@ class Running(Statistic):
     """Statistics of the past steps, never of this one; in the first step nothing is done."""
 
     where: ClassVar[str] = "the past steps"
+    over: ClassVar[str] = "past"
     one_number_over: ClassVar[tuple[str, ...]] = ("run",)
     reads_past: ClassVar[bool] = True
 
@@ -367,6 +405,10 @@ class Custom(OwnAnswer, Normalization):
         },
         "the normalized advantages, of the shape of `advantages`",
     )
+
+    def formula(self, spec: Spec, before: str, name: str) -> Iterator[Line]:
+        returns = "R_t" if spec.objective.token_level else "R"
+        yield Line(name, self.call({"advantages": before, "returns": returns}), self.function.described)
 
     scope: Literal["custom"] = "custom"
     function: Annotated[UserFunction, OF]

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from specc.answers.base import Answer, Block, Effect, Finding
 from specc.custom import UNKNOWN, Interface, Own, UserFunction
+from specc.formula import Line, number
 from specc.weights import Weight
 
 if TYPE_CHECKING:
@@ -36,6 +37,13 @@ class Clip(Block):
     dual: Annotated[float, Field(gt=1)] | None = None
     """dual clip (arXiv:1912.09729): bound of the ratio where the advantage is negative"""
 
+    def formula(self, rho: str, advantage: str) -> str:
+        clipped = f"clip({rho}, 1 - {number(self.low)}, 1 + {number(self.high)})"
+        bounded = f"min({rho} * {advantage}, {clipped} * {advantage})"
+        if self.dual is None:
+            return bounded
+        return f"where({advantage} < 0, max({bounded}, {number(self.dual)} * {advantage}), {bounded})"
+
 
 class DetachedClip(Block):
     """CISPO's weight (arXiv:2506.13585): the clipped ratio, detached, times A log pi; no token loses its gradient."""
@@ -46,6 +54,9 @@ class DetachedClip(Block):
     """the weight is at least 1 - low; 1 means no lower bound"""
     high: Positive
     """the weight is at most 1 + high"""
+
+    def formula(self, rho: str, advantage: str) -> str:
+        return f"sg(clip({rho}, 1 - {number(self.low)}, 1 + {number(self.high)})) * {advantage} * log(pi_t)"
 
 
 class SoftGate(Block):
@@ -58,6 +69,10 @@ class SoftGate(Block):
     negative: Positive = 1.05
     """tau where the advantage is negative"""
 
+    def formula(self, rho: str, advantage: str) -> str:
+        tau = f"where({advantage} > 0, {number(self.positive)}, {number(self.negative)})"
+        return f"sigmoid({tau} * ({rho} - 1)) * 4 / {tau} * {advantage}"
+
 
 class TokenClip(Block):
     """GMPO's clip (arXiv:2507.20673): each token's log-ratio is bounded, on one side, before the tokens' product."""
@@ -68,6 +83,14 @@ class TokenClip(Block):
     """the log-ratio of a token is at least -low where the advantage is negative"""
     high: Positive = 0.4
     """the log-ratio of a token is at most high where the advantage is positive"""
+
+    def of_token(self, ratio: str, advantage: str) -> str:
+        """The bounded ratio of a token."""
+        above, below = f"min({ratio}, exp({number(self.high)}))", f"max({ratio}, exp(-{number(self.low)}))"
+        return f"where({advantage} > 0, {above}, {below})"
+
+    def formula(self, rho: str, advantage: str) -> str:
+        return f"{rho} * {advantage}"
 
 
 class PositiveNLL(Block):
@@ -160,6 +183,14 @@ class Objective(Answer):
         """Whether something besides the reward and the KL is in the loss."""
         return True
 
+    def returns(self, spec: Spec) -> Iterator[Line]:
+        """R, the return of a response, or R_t where each token has its own."""
+        yield Line("R", "r" + " - sum_t(c_t)" * spec.kl.in_reward)
+
+    def formula(self, spec: Spec, advantage: str) -> Iterator[Line]:
+        """The loss of one update, of the advantage that has this name."""
+        yield Line("loss", f"{self.name}_objective({advantage})", self.describe())
+
 
 class PolicyGradient(Objective):
     """Advantage times grad log pi, through an importance ratio or not, averaged by `aggregation`."""
@@ -206,6 +237,51 @@ class PolicyGradient(Objective):
             "token_clip": self.token_clip,
         }
         return {name: block for name, block in asked.items() if block is not None}
+
+    RATIOS: ClassVar[dict[str, tuple[str, str]]] = {
+        "token": ("rho_t", "{}"),
+        "sequence": ("rho", "prod_t({})"),
+        "sequence_mean": ("rho", "prod_t({}) ** (1 / length)"),
+        "sequence_mean_token": ("rho_t", "sg(prod_t({}) ** (1 / length)) * pi_t / sg(pi_t)"),
+    }
+    """the name and the expression of each ratio, in that of a token"""
+    WEIGHTS: ClassVar[dict[str, str]] = {
+        "token_mean": "1 / count(update.tokens)",
+        "seq_mean_token_sum": "1 / count(update.responses)",
+        "seq_mean_token_mean": "1 / (length * count(update.responses))",
+        "seq_mean_token_sum_norm": "1 / ({max_length} * count(update.responses))",
+        "prompt_mean": "1 / (count(group.tokens) * count(update.prompts))",
+    }
+    """the weight of a token under each aggregation"""
+
+    def formula(self, spec: Spec, advantage: str) -> Iterator[Line]:
+        gain = f"{advantage} * log(pi_t)"
+        if self.uses_ratio:
+            name, ratio = self.RATIOS[self.ratio]
+            of_token = "pi_t / old_t"
+            if self.token_clip is not None:
+                yield Line("y_t", self.token_clip.of_token(of_token, advantage))
+                of_token = "y_t"
+            yield Line(name, ratio.format(of_token))
+            gain = f"{name} * {advantage}"
+            for block in (self.clip, self.detached_clip, self.soft_gate, self.token_clip):
+                gain = block.formula(name, advantage) if block is not None else gain
+        given = {"logprobs": "log(pi_t)", "old_logprobs": "log(old_t)", "entropies": "H_t", "advantages": advantage}
+        given |= {"ratio": self.RATIOS[self.ratio][0]} if self.uses_ratio else {}
+        if self.loss is not None:
+            gain = f"-{self.loss.call(given)}"
+        if self.token_weight is not None:
+            gain = f"sg({self.token_weight.call(given)}) * {gain}"
+        yield Line("J_t", f"last_t * {gain}" if self.once_a_response else gain)
+        yield Line("w_t", self.WEIGHTS[self.aggregation].format(max_length=self.max_length))
+        terms = "J_t" + " - c_t" * spec.kl.in_loss
+        if self.entropy_bonus is not None:
+            terms += f" + {number(self.entropy_bonus)} * H_t"
+        loss = f"-sum(w_t * ({terms}), update.tokens)"
+        if self.positive_nll is not None:
+            yield Line("q_t", "where(r > 0, 1, 0) / max(sum(where(r > 0, 1, 0), update.tokens), 1)")
+            loss += f" - {number(self.positive_nll.coefficient)} * sum(q_t * log(pi_t), update.tokens)"
+        yield Line("loss", loss)
 
     AGGREGATIONS: ClassVar[dict[str, tuple[str, str]]] = {
         "token_mean": ("asymptotic", "the batch's number of tokens is random, and less so in large batches"),
@@ -417,6 +493,10 @@ class TokenAdvantage(PolicyGradient):
     token_clip: None = None
     """none, as a product over tokens cannot give each token its own advantage"""
 
+    def returns(self, spec: Spec) -> Iterator[Line]:
+        earned = "to_come(s_t)" if spec.reward.credits_steps else "r"
+        yield Line("R_t", earned + " - to_come(c_t)" * spec.kl.in_reward)
+
     def check(self, spec: Spec) -> Iterator[Finding]:
         yield from super().check(spec)
         of_tokens = spec.kl.in_reward and getattr(spec.kl, "unit", "") == "token"
@@ -453,6 +533,9 @@ class Likelihood(PolicyGradient):
 
     def return_on_counts(self, reward: int) -> float:
         return 1.0
+
+    def returns(self, spec: Spec) -> Iterator[Line]:
+        yield Line("R", "1")
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         yield from super().check(spec)
@@ -504,6 +587,15 @@ class Preference(Objective):
 
     def fragments(self) -> tuple[str, ...]:
         return (self.name, "response_mean" if self.length_normalized else "response_sum")
+
+    def returns(self, spec: Spec) -> Iterator[Line]:
+        """h, the reward that the policy implies for a response."""
+        of_token = "x_t" if spec.kl.in_contrast else "log(pi_t)"
+        yield Line("h", f"{number(self.beta)} * sum_t({of_token})" + " / length" * self.length_normalized)
+
+    def formula(self, spec: Spec, advantage: str) -> Iterator[Line]:
+        ahead = f"{advantage} - {number(self.margin)}" if self.margin else advantage
+        yield Line("loss", f"-mean(log(sigmoid({ahead})), update.pairs)")
 
     def describe(self) -> str:
         mean = " averaged over its tokens" if self.length_normalized else ""

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from specc.answers.base import Answer, Block, Effect, Finding
 from specc.custom import Interface, Own, UserFunction
+from specc.formula import Line, number, product
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -97,6 +98,10 @@ class Reward(Answer):
         """None: what is maximized is the reward that the estimator sees, after its transforms."""
         yield from ()
 
+    def formula(self) -> Iterator[Line]:
+        """How r, the reward that the estimator sees, is made of the score; nothing where it is the score."""
+        yield from ()
+
 
 class Transform(Own):
     """A function of yours that changes the score of each response by itself."""
@@ -143,6 +148,21 @@ class ScoredReward(Reward):
 
     def own_functions(self) -> list[UserFunction]:
         return [self.transform.function] if self.transform is not None else []
+
+    def formula(self) -> Iterator[Line]:
+        reward = "score"
+        if self.clip is not None:
+            reward = f"clip({reward}, {number(self.clip.low)}, {number(self.clip.high)})"
+        if self.missing_eos is not None:
+            reward = f"where(ended, {reward}, {number(self.missing_eos)})"
+        if self.overlong is not None:
+            over = f"(length - {self.overlong.limit - self.overlong.buffer}) / {self.overlong.buffer}"
+            reward = f"{reward} - {product(self.overlong.penalty, f'clip({over}, 0, 1)')}"
+        if self.transform is not None:
+            given = {"rewards_BG": reward, "ended_BG": "ended", "lengths_BG": "length"}
+            yield Line("r", self.transform.call(given), self.transform.function.described)
+        elif self.transforms:
+            yield Line("r", reward)
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         if self.transform is not None:
