@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from specc.answers.base import Finding
-from specc.derive import refuted_claim
+from specc.derive import odd_weights, refuted_claim
 from specc.plan import Plan
 from specc.problems import Problem, SpecError, closest, from_finding, from_validation, shown
 from specc.source import Source, read_source
@@ -50,7 +50,7 @@ def findings_of(spec: Spec) -> list[Finding]:
     found = list(spec.findings())
     if any(not finding.warning for finding in found):
         return found
-    return [*found, *Plan(spec).findings(), *refuted_claim(spec)]
+    return [*found, *Plan(spec).findings(), *odd_weights(spec), *refuted_claim(spec)]
 
 
 def unused(spec: Spec, source: Source, errors: list[Problem], occurring: set[str]) -> list[Problem]:

@@ -11,6 +11,7 @@ argument of the script. `None` means "not there".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -70,6 +71,8 @@ class Effect:
     factor: str = ""
     number: Number | None = None
     term: str = ""
+    amount: str = ""
+    """by how much at the spec's own settings, where a number says it"""
 
     @property
     def needs_batch(self) -> bool:
@@ -213,6 +216,21 @@ class Answer(Block):
     def at(self, *names: str) -> Loc:
         """The place of a field of this answer in the spec."""
         return (self.question, *(names or (self.discriminator,)))
+
+
+EXAMPLE_LENGTH = 1000
+"""tokens of a long response, in the messages on a spec that bounds none"""
+
+
+def longest_response(spec: Spec) -> int:
+    """Tokens of a long response: the spec's own bound where it has one."""
+    return spec.defaults.max_new_tokens or EXAMPLE_LENGTH
+
+
+def power(base: float, exponent: float) -> str:
+    """base^exponent in a message, also where it is beyond a float."""
+    digits = exponent * math.log10(base)
+    return f"{base**exponent:.3g}" if abs(digits) < 5 else f"10^{digits:.0f}"
 
 
 def check_unit_of_steps(answer: Answer, spec: Spec) -> Iterator[Finding]:
