@@ -107,6 +107,8 @@ def visible(text: str) -> str:
 
 
 def one_character(character: str) -> str:
+    if character == "\t":
+        return "\N{RIGHTWARDS ARROW}"  # where a tab is the mistake, it is to be seen
     if character.isspace():
         return " "
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Cn") else character
@@ -598,7 +600,21 @@ def is_number(value: Any) -> TypeGuard[int | float]:
 def out_of_range(wrong: Wrong) -> Says:
     needed = "finite" if wrong.kind == "finite_number" else wrong.takes
     what = f"{wrong.dotted} is {shown(wrong.value, quote='')}, and must be {needed}"
-    return Says("out-of-range", what, wrong.meaning, f"write {wrong.takes}")
+    return Says("out-of-range", what, wrong.meaning, f"write {wrong.takes}{without(wrong)}")
+
+
+def without(wrong: Wrong) -> str:
+    """How to have none of a thing, where 0 of it was written."""
+    if wrong.value != 0 or wrong.info is None or wrong.kind != "greater_than":
+        return ""
+    if wrong.info.default is None:
+        return f", or remove `{wrong.field}` to have none"
+    if wrong.info.is_required() and len(wrong.loc) == 2 and is_question(wrong.loc[0]):
+        from specc.answers import answers_to
+
+        question = str(wrong.loc[0])
+        return f", or `{question}: none` to have none" * ("none" in answers_to(question))
+    return ""
 
 
 def unknown_choice(wrong: Wrong) -> Says:
