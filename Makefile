@@ -7,7 +7,7 @@ RUN ?= runs/demo
 
 MINUTES ?= 5
 
-.PHONY: demo demo-seeds train-all test lint fuzz mutants claims benchmarks clean
+.PHONY: demo demo-seeds train-all test lint fuzz mutants claims errors benchmarks clean
 
 .venv/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -50,6 +50,9 @@ mutants: .venv/dev  ## the table of faults put into the templates, and of the ch
 
 claims: .venv/dev  ## write docs/claims.md from checks that run
 	$(BIN)/python tests/claims.py --write
+
+errors: .venv/dev  ## write docs/errors.md, a section for each error and warning, from specs that are told them
+	$(BIN)/python tests/errors.py --write
 
 benchmarks: .venv/dev
 	$(BIN)/python benchmarks/compile.py

@@ -1,4 +1,5 @@
-"""The command line: `specc compile`, `specc verify`, `specc explain`, `specc diff`, `specc answers`, `specc demo`."""
+"""The command line: `specc compile`, `specc verify`, `specc explain`, `specc diff`, `specc answers`, `specc errors`,
+`specc demo`."""
 
 from __future__ import annotations
 
@@ -38,10 +39,18 @@ class Commands(click.Group):
             ctx.exit(1)
 
 
+MORE_AT_MOST = 4
+"""slugs that the last line of a run names"""
+
+
 def echo_problems(problems: Iterable[Problem]) -> None:
-    """The problems on stderr, in colour where that is a terminal."""
-    if text := render(problems, color=sys.stderr.isatty() and not os.environ.get("NO_COLOR")):
-        click.echo(text, err=True)
+    """The problems on stderr, in colour where that is a terminal, and where more is said about them."""
+    found = list(problems)
+    color = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    if text := render(found, color):
+        slugs = sorted({problem.slug for problem in found})
+        named = " ".join(slugs) if len(slugs) <= MORE_AT_MOST else "SLUG"
+        click.echo(f"{text}\n\nmore: specc errors {named}", err=True)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -398,6 +407,35 @@ def answers(question: str | None) -> None:
         help = f"did you mean {near}?" if near else f"the questions are {', '.join(QUESTIONS)}"
         raise click.UsageError(f"there is no question called {shown(question)}; {help}")
     click.echo(report.answers_of(question) if question is not None else report.answers())
+
+
+@main.command(short_help="Say more about an error or a warning.")
+@click.argument("slugs", metavar="[SLUG]...", nargs=-1)
+def errors(slugs: tuple[str, ...]) -> None:
+    """Say when each error or warning occurs, with an example and an edit that mends it; without SLUG, list them all.
+
+    SLUG is the word in brackets of a message.
+
+    \b
+    Example:
+      specc errors clip-idle
+    """
+    from specc.docs import sections
+
+    known = sections()
+    if unknown := [slug for slug in slugs if slug not in known]:
+        near = closest(unknown[0].replace("-", "_"), [name.replace("-", "_") for name in known])
+        help = f"did you mean {near.replace('_', '-')}?" if near else "`specc errors` lists them"
+        raise click.UsageError(f"there is no error or warning called {shown(unknown[0])}; {help}")
+    if slugs:
+        click.echo("\n\n".join(known[slug].plain for slug in dict.fromkeys(slugs)))
+        return
+    for group in dict.fromkeys(section.group for section in known.values()):
+        click.echo(f"{group}\n")
+        for section in known.values():
+            if section.group == group:
+                click.echo(f"  {section.slug:<32}{section.summary}")
+        click.echo()
 
 
 @main.command(short_help="List the shipped algorithms by their five answers.")

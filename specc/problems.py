@@ -80,7 +80,7 @@ def lines_of(problem: Problem, color: bool) -> Iterator[str]:
     place = problem.place
     tone = "yellow" if problem.warning else "red"
     where = f"{visible(path_of(problem))}:{place.line}:{place.col}" if place else visible(path_of(problem))
-    label = styled(f"{problem.kind}[{problem.slug}]:", color, fg=tone, bold=True)
+    label = styled(f"{problem.kind}[{linked(problem.slug, color)}]:", color, fg=tone, bold=True)
     yield f"{where}: {label} {visible(problem.what)}"
     if place and problem.source is not None:
         yield from excerpt(problem.source.line(place.line), place, color, tone)
@@ -117,6 +117,15 @@ def one_character(character: str) -> str:
 def width(text: str) -> int:
     """The cells that a terminal shows `text` in."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def linked(slug: str, color: bool) -> str:
+    """The slug, in colour with a link to its section of the docs (OSC 8, which terminals without links ignore)."""
+    if not color:
+        return slug
+    from specc.docs import address
+
+    return f"\x1b]8;;{address(slug)}\x1b\\{slug}\x1b]8;;\x1b\\"
 
 
 def styled(text: str, color: bool, **style: Any) -> str:

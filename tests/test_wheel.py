@@ -16,7 +16,16 @@ from pathlib import Path
 import pytest
 from conftest import ALGORITHMS, ROOT
 
-SOURCES = ["pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "specc", "templates", "algorithms"]
+SOURCES = [
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "specc",
+    "templates",
+    "algorithms",
+    "docs/errors.md",
+]
 
 
 def command(*words: str | Path, folder: Path, **environment: str) -> str:
@@ -37,6 +46,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
+            (source / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, source / name)
     isolation = ["--no-isolation"] if find_spec("hatchling") else []
     command(sys.executable, "-m", "build", "--wheel", *isolation, "--outdir", target, source, folder=source)
