@@ -360,7 +360,7 @@ ENTRIES = {
         "not_a_script",
     ),
     "script-raises": entry(
-        "A function of an edited script cannot be evaluated: it does not take or return what the trainer expects, or it "
+        "A function of an edited script cannot be evaluated: it looks at what is not there, returns another shape, or "
         "branches on the value of a tensor (`torch.where` chooses without a branch).",
         "script_raises",
     ),

@@ -1,8 +1,7 @@
-"""An estimator that branches on the value of a tensor."""
+"""An estimator that looks at values, which the script gives to a critic and to nothing else."""
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 
@@ -18,10 +17,7 @@ class Rollouts:
 
 
 def compute_advantages(rollouts: Rollouts, hp: Args) -> Tensor:
-    """Mend it with torch.where, which chooses without a branch."""
-    if rollouts.rewards_BG.sum() > 0:
-        return rollouts.rewards_BG[..., None] * rollouts.mask_BGT
-    return torch.zeros_like(rollouts.mask_BGT, dtype=rollouts.rewards_BG.dtype)
+    return (rollouts.rewards_BG[..., None] - rollouts.values_BGT) * rollouts.mask_BGT
 
 
 def aggregation_weights(mask_BGT: Tensor, hp: Args) -> Tensor:
