@@ -554,8 +554,19 @@ def several_answers(wrong: Wrong) -> Says:
         "wrong-type",
         f"`{question}` takes one answer, and this is a list",
         "each of the five questions has one answer",
-        f"write `{question}: {shown(first, quote='')}`",
+        f"write `{question}: {written_out(question, first)}`",
     )
+
+
+def written_out(question: str, answer: str) -> str:
+    """An answer as a spec writes it, with dots for the fields that it needs."""
+    from specc.answers import QUESTIONS, answers_to
+
+    key = QUESTIONS[question].discriminator
+    fields = getattr(answers_to(question).get(answer), "model_fields", {})
+    needed = [name for name, info in fields.items() if info.is_required() and name != key]
+    text = shown(answer, quote="")
+    return f"{{{key}: {text}, {', '.join(f'{name}: ...' for name in needed)}}}" if needed else text
 
 
 def retyped(wrong: Wrong) -> str:

@@ -241,7 +241,9 @@ def check_unit_of_steps(answer: Answer, spec: Spec) -> Iterator[Finding]:
             answer.at("unit"),
             "unit: step needs rewards of single steps",
             f"with reward: {spec.reward.name} here, a response has one reward for all of its tokens",
-            "reward: {source: process_reward, credit: process}, or remove unit",
+            "reward: {source: process_reward, credit: process}"
+            + "; quantity: token_advantage" * (not spec.objective.token_level)
+            + "; or remove unit",
         )
 
 

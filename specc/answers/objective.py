@@ -256,7 +256,7 @@ class PolicyGradient(Objective):
                 self.at(names[1]),
                 f"{names[0]} and {names[1]} cannot both act on the ratio",
                 "each says in its own way what happens to a ratio far from 1",
-                f"remove {' or '.join(names)}",
+                f"remove {', or '.join(reversed(names))}",
             )
         if names and not self.uses_ratio:
             yield Finding(
