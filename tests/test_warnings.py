@@ -31,7 +31,7 @@ from specc.answers.base import Finding
 from specc.answers.kl import DRIFT, ESTIMATES, SLOPES
 from specc.load import findings_of
 from specc.spec import Spec
-from specc.verify.environment import LEVEL, coin, world
+from specc.verify.environment import LEVEL, coin, fixed, world
 from specc.verify.verdict import find_weight
 
 NUMBER = r"-?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
@@ -101,17 +101,34 @@ def test_kl_rescaled_by_the_mean() -> None:
     assert not re.search("acts as", told("kl-rescaled", baseline="none", normalization=by_tokens, **answers).why)
 
 
+@pytest.mark.parametrize("more", [{}, {"aggregation": "token_mean"}, {"sampling": {"keep": "positive"}}])
 @pytest.mark.parametrize("unit", ["token", "sequence"])
-def test_k1_in_the_loss_is_as_if_the_coefficient_was_taken_from_every_advantage(unit: str) -> None:
+def test_k1_in_the_loss_is_as_if_the_coefficient_was_taken_from_every_advantage(
+    unit: str, more: dict[str, Any]
+) -> None:
     """On every batch, not only in the mean."""
     environment = world(LEVEL, (((1, 2), (1, 1), (1, 3)), (0, 1, 3, -1), ((2, 1), (1, 1), (1, 1)), ((1, 1),) * 3))
-    finding = told("kl-zero-gradient", kl=kl_in("loss", "k1", unit, coefficient=0.05))
+    finding = told("kl-zero-gradient", kl=kl_in("loss", "k1", unit, coefficient=0.05), **more)
     (beta,) = after("as if ", finding)
-    found, _ = gradients(estimator(kl=kl_in("loss", "k1", unit)), environment, 2, kl_coefficient=beta)
-    wanted, _ = gradients(estimator({"source": "constant", "value": 0.0}), environment, 2, baseline_value=beta)
-    plain, _ = gradients(estimator(), environment, 2)
+    found, _ = gradients(estimator(kl=kl_in("loss", "k1", unit), **more), environment, 2, kl_coefficient=beta)
+    constant = estimator({"source": "constant", "value": 0.0}, **more)
+    wanted, _ = gradients(constant, environment, 2, baseline_value=beta)
+    plain, _ = gradients(estimator(**more), environment, 2)
     close(found, wanted)
     differ(found, plain)
+    mean = kl_part(estimator(kl=kl_in("loss", "k1", unit), **more), environment)
+    zero = float(mean.abs().max()) < 1e-12
+    assert zero is ("E[grad log pi] = 0" in finding.why) or "keep" in more.get("sampling", {})
+
+
+def test_k1_in_the_loss_is_not_said_to_be_zero_where_it_is_not() -> None:
+    kl = kl_in("loss", "k1", coefficient=0.05)
+    kept = told("kl-zero-gradient", kl=kl, sampling={"keep": "positive"})
+    assert kept.what == "k1 in the loss holds nothing back" and "E[grad log pi]" not in kept.why
+    by_length = told("kl-zero-gradient", kl=kl, aggregation="seq_mean_token_mean")
+    assert "E[grad log pi] = 0, but for weights that depend on lengths" in by_length.why
+    mean = kl_part(estimator(kl=kl_in("loss", "k1"), aggregation="seq_mean_token_mean"), fixed("real")[0])
+    assert float(mean.abs().max()) > 1e-3
 
 
 @pytest.mark.parametrize("name", ["k2", "k3"])

@@ -266,14 +266,13 @@ class LossKL(PenaltyKL):
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         yield from super().check(spec)
+        selective = spec.sampling.weighting == "biased" or spec.sampling.selects
         if self.estimator == "k1":
             yield Finding(
                 "kl-zero-gradient",
                 self.at("estimator"),
-                "k1 in the loss has an expected gradient of zero",
-                "on samples of the policy, E[grad log pi] = 0, so the term holds nothing back, whatever its "
-                f"coefficient: it is as if {self.weight:g} was taken from every advantage, which adds "
-                f"{self.weight:g} grad log pi of noise",
+                "k1 in the loss holds nothing back" if selective else self.MEANS["k1", self.unit][1],
+                f"it is as if {self.weight:g} was taken from every advantage, wherever the policy is{self.noise(spec)}",
                 "kl: {placement: loss, estimator: k2, unit: sequence, ...}, which has the gradient of the reverse KL, "
                 "or placement: reward",
                 warning=True,
@@ -283,10 +282,20 @@ class LossKL(PenaltyKL):
                 "kl-partial-gradient",
                 self.at("estimator"),
                 f"a per-{self.unit} {self.estimator} loss is not the gradient of the reverse KL of whole responses",
-                self.instead(spec),
+                self.instead(spec) + "; all this over the responses that are kept alone" * spec.sampling.selects,
                 "estimator: k2 with unit: sequence for the full gradient, or accept: [kl-partial-gradient]",
                 warning=True,
             )
+
+    def noise(self, spec: Spec) -> str:
+        """What that comes to, for k1."""
+        if spec.sampling.selects or spec.sampling.weighting == "biased":
+            return ": the responses that enter the loss are made less likely by as much"
+        bent = ", but for weights that depend on lengths" if spec.objective.weighting == "biased" else ""
+        return (
+            f": on samples of the policy E[grad log pi] = 0{bent}, so this is noise of {self.weight:g} grad log pi, "
+            "which no coefficient makes a penalty"
+        )
 
     def instead(self, spec: Spec) -> str:
         """What its expected gradient is, where it is not that of the reverse KL, and by how much it differs."""

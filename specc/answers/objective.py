@@ -367,7 +367,7 @@ class TokenAdvantage(PolicyGradient):
                 self.at(),
                 "every token of a response gets the same advantage here",
                 "nothing in this spec rewards single tokens: there is no KL per token in the reward, and no critic",
-                "quantity: sequence_advantage, which has the same gradient to the last digit and is easier to read",
+                "quantity: sequence_advantage, which has the same gradient and is easier to read",
                 warning=True,
             )
 
