@@ -33,7 +33,7 @@ from specc.problems import Place, Problem, SpecError, kind_of, shown
 Loc = tuple[str | int, ...]
 Plain = dict[str, Any] | list[Any] | str | int | float | bool | None
 
-MAX_BYTES = 1_000_000
+MAX_BYTES = 100_000
 MAX_DEPTH = 20
 MAX_NODES = 2_000
 MAX_INT = 2**63 - 1
@@ -76,8 +76,9 @@ class Source:
         """The place of the characters `start` up to `stop`, as much of it as is on the first line."""
         start = max(0, min(start, len(self.text)))
         line = bisect_right(self.line_starts, start)
-        column = start - self.line_starts[line - 1]
-        rest = len(self.line(line).rstrip()) - column
+        written = len(self.line(line).rstrip())
+        column = min(start - self.line_starts[line - 1], written)  # of blanks at the end of a line nothing is seen
+        rest = written - column
         return Place(line, column + 1, max(1, min(rest, (stop if stop is not None else start + 1) - start)))
 
     def place(self, loc: Loc, *, key: bool = False) -> Place:
@@ -128,7 +129,7 @@ def read_text(path: Path, shown_path: str) -> str:
         refuse(
             source,
             "too-large",
-            f"this file is larger than {MAX_BYTES // 1_000_000} MB",
+            f"this file is larger than {MAX_BYTES // 1000} kB",
             "a spec is a page of text, so this is probably another file",
             "name the spec's YAML file",
         )

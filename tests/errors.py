@@ -108,7 +108,7 @@ ENTRIES = {
         ("\taggregation", "  aggregation"),
     ),
     "too-deep": entry("Blocks are nested deeper than 20 levels.", "too_deep"),
-    "too-large": entry("The file has more than 1 MB or 2,000 entries.", "too_large"),
+    "too-large": entry("The file has more than 100 kB or 2,000 entries.", "too_large"),
     "unreadable-file": entry(
         "There is no such file and no shipped algorithm of this name, it is a folder, or it may not be read.",
         "no_such_file",

@@ -212,7 +212,7 @@ def other_yaml(rng: random.Random, text: str) -> str:
             text + "x: " + "[" * rng.choice([5, 19, 20, 21, 5000]) + "\n",
             text + "x: " + "{a: " * rng.choice([5, 19, 20, 21, 5000]) + "\n",
             text + "".join(f"k{i}: {i}\n" for i in range(rng.choice([10, 3000]))),
-            text + "title: " + "x" * rng.choice([199, 200, 201, 100_000]) + "\n",
+            text + "title: " + "x" * rng.choice([199, 200, 201, 50_000]) + "\n",
             text + "accept: [" + "a, " * rng.choice([99, 100, 101, 3000]) + "]\n",
             "".join(f"a{i}: &a{i} [{f'*a{i - 1}, ' * 9}]\n" if i else "a0: &a0 x\n" for i in range(9)) + text,
             "",
@@ -283,7 +283,7 @@ def edit_bytes(rng: random.Random, raw: bytes) -> bytes:
 
 def whole_file(rng: random.Random, raw: bytes) -> bytes:
     """Another encoding, or a file that is far too large."""
-    size = rng.choice([999_000, 1_000_001, 10_000_000])
+    size = rng.choice([50_000, 99_000, 100_001, 10_000_000])
     letter = rng.choice(
         [b"x", b" ", b"\n", b"#", b"[", b"a: ", b"- ", b"'", b'"\\', b"\xff", b"\0", b"a\n", b"? ", b"0,"]
     )
