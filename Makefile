@@ -7,7 +7,7 @@ RUN ?= runs/demo
 
 MINUTES ?= 5
 
-.PHONY: demo demo-seeds train-all test lint fuzz mutants claims benchmarks clean
+.PHONY: demo demo-seeds train-all test lint fuzz fuzz-specs mutants claims errors benchmarks clean
 
 .venv/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -45,11 +45,17 @@ lint: .venv/dev
 fuzz: .venv/dev  ## draw specs for MINUTES and verify each; prints what was tried and what was found
 	$(BIN)/python tests/fuzz.py --minutes $(MINUTES)
 
+fuzz-specs: .venv/dev  ## mutate the shipped specs for MINUTES: each is accepted or refused with a place
+	$(BIN)/python tests/spec_fuzz.py --minutes $(MINUTES)
+
 mutants: .venv/dev  ## the table of faults put into the templates, and of the checks that catch them
 	$(BIN)/python tests/mutants.py
 
 claims: .venv/dev  ## write docs/claims.md from checks that run
 	$(BIN)/python tests/claims.py --write
+
+errors: .venv/dev  ## write docs/errors.md, a section for each error and warning, from specs that are told them
+	$(BIN)/python tests/errors.py --write
 
 benchmarks: .venv/dev
 	$(BIN)/python benchmarks/compile.py

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from specc.answers.base import VERDICTS, Effect, Finding, Number, Penalty, weakest
 from specc.answers.objective import WIN_RATE
-from specc.weights import Weight, slope_of
+from specc.weights import GRID, Weight, slope_of
 
 if TYPE_CHECKING:
     from specc.spec import Spec
@@ -240,12 +240,64 @@ def refuted_claim(spec: Spec) -> Iterator[Finding]:
         return
     claimed = VERDICTS.index(spec.claim)
     worse = [part for part in derived.effects if VERDICTS.index(weakest((part.binary, part.real))) > claimed]
-    reasons = "; ".join(f"{part.where}: {part.reason}" for part in worse or derived.effects)
+    reasons = "; ".join(
+        f"{part.where}: {part.reason}" + f" ({part.amount})" * bool(part.amount) for part in worse or derived.effects
+    )
     yield Finding(
         "claim-refuted",
         ("claim",),
         f"this estimator is {derived.overall}, not {spec.claim}",
-        reasons or "no part of it changes the gradient of E[R]",
+        (reasons or "no part of it changes the gradient of E[R]") + in_numbers(spec, derived),
         f"claim: {derived.overall}",
         warning=True,
     )
+
+
+def in_numbers(spec: Spec, derived: Derived) -> str:
+    """What multiplies the gradient at the spec's own settings, for a message: w(p), or c where it is a number."""
+    weight, k = derived.weight, derived.group_size
+    if weight is not None and not weight.constant and derived.binary in ("reweighted", "biased"):
+        return f". For 0/1 rewards and equal lengths E[g] goes as w(p) grad p, at k = {k} with {at_rates(weight)}"
+    c = derived.value(spec.defaults.prompts_per_step)
+    return "" if c is None or c == 1 else f". In all, E[g] is {float(c):.4g} times the gradient"
+
+
+def at_rates(weight: Weight) -> str:
+    """w(p) at three success rates."""
+    return ", ".join(f"w({p:g}) = {weight.at(p):.3g}" for p in (0.1, 0.5, 0.9))
+
+
+def odd_weights(spec: Spec) -> Iterator[Finding]:
+    """Warnings where nothing is learned from 0/1 rewards, or the opposite of what they say.
+
+    Other weights are no news by themselves: a spec without a claim says nothing that they could contradict, and
+    `specc explain` and the script state them.
+    """
+    scored = spec.reward.scores_are_binary and not spec.reward.transforms
+    weight = weight_of(spec) if scored and spec.objective.uses_return and not spec.kl.in_reward else None
+    if weight is None:
+        return
+    found = {p: weight.at(p) for p in GRID}
+    largest = max(abs(d) for row in weight.differences for d in row)
+    place = ("sampling", "keep") if spec.sampling.selects else spec.baseline.at()
+    if largest < CLOSE:
+        yield Finding(
+            "learns-nothing",
+            place,
+            "every advantage is 0 with 0/1 rewards",
+            f"under keep: {spec.sampling.rule} each response that is kept has the reward 1, and baseline: "
+            f"{spec.baseline.name} takes 1 from it: E[g] is 0 at every success rate",
+            "baseline: none, or keep: mixed",
+            warning=True,
+        )
+    elif (worst := min(found, key=lambda p: found[p])) and found[worst] < -CLOSE * largest:
+        down = [p for p in GRID if found[p] < 0]
+        yield Finding(
+            "weight-negative",
+            place,
+            "correct responses are made less likely at some success rates",
+            f"E[g] is w(p) grad p for 0/1 rewards, and w is below 0 at {len(down)} of the {len(GRID)} rates "
+            f"{GRID[0]:g}, ..., {GRID[-1]:g}: {at_rates(weight)}, and w({worst:g}) = {found[worst]:.3g}",
+            "baseline: none, or one between the two rewards",
+            warning=True,
+        )

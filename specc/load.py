@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from specc.answers.base import Finding
 from specc.custom import names_taken
 from specc.deprecation import deprecations
-from specc.derive import refuted_claim
+from specc.derive import odd_weights, refuted_claim
 from specc.plan import Plan
 from specc.problems import Problem, SpecError, closest, from_finding, from_validation, shown
 from specc.source import Source, read_source
@@ -31,10 +31,10 @@ def load_spec(path: Path | str) -> Loaded:
     return check(read_source(path))
 
 
-def check(source: Source) -> Loaded:
+def check(source: Source, folder: Path | None = None) -> Loaded:
     """The spec that a source holds; raises `SpecError` with everything that is wrong with it, warnings included."""
     try:
-        spec = Spec.model_validate(source.data, context={"folder": Path(source.path).parent})
+        spec = Spec.model_validate(source.data, context={"folder": folder or Path(source.path).parent})
     except ValidationError as error:
         raise SpecError([*source.problems, *from_validation(error, source)]) from None
     found = [*source.problems, *(from_finding(finding, source) for finding in findings_of(spec))]
@@ -53,7 +53,7 @@ def findings_of(spec: Spec) -> list[Finding]:
     found = [*spec.findings(), *deprecations(spec)]
     if any(not finding.warning for finding in found):
         return found
-    return [*found, *Plan(spec).findings(), *refuted_claim(spec)]
+    return [*found, *Plan(spec).findings(), *odd_weights(spec), *refuted_claim(spec)]
 
 
 def unused(spec: Spec, source: Source, errors: list[Problem], occurring: set[str]) -> list[Problem]:

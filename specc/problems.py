@@ -79,7 +79,7 @@ def lines_of(problem: Problem, color: bool) -> Iterator[str]:
     place = problem.place
     tone = "yellow" if problem.warning else "red"
     where = f"{visible(path_of(problem))}:{place.line}:{place.col}" if place else visible(path_of(problem))
-    label = styled(f"{problem.kind}[{problem.slug}]:", color, fg=tone, bold=True)
+    label = styled(f"{problem.kind}[{linked(problem.slug, color)}]:", color, fg=tone, bold=True)
     yield f"{where}: {label} {visible(problem.what)}"
     if place and problem.source is not None:
         yield from excerpt(problem.source.line(place.line), place, color, tone)
@@ -106,6 +106,8 @@ def visible(text: str) -> str:
 
 
 def one_character(character: str) -> str:
+    if character == "\t":
+        return "\N{RIGHTWARDS ARROW}"  # where a tab is the mistake, it is to be seen
     if character.isspace():
         return " "
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Cn") else character
@@ -114,6 +116,15 @@ def one_character(character: str) -> str:
 def width(text: str) -> int:
     """The cells that a terminal shows `text` in."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def linked(slug: str, color: bool) -> str:
+    """The slug, in colour with a link to its section of the docs (OSC 8, which terminals without links ignore)."""
+    if not color:
+        return slug
+    from specc.docs import address
+
+    return f"\x1b]8;;{address(slug)}\x1b\\{slug}\x1b]8;;\x1b\\"
 
 
 def styled(text: str, color: bool, **style: Any) -> str:
@@ -551,8 +562,19 @@ def several_answers(wrong: Wrong) -> Says:
         "wrong-type",
         f"`{question}` takes one answer, and this is a list",
         "each of the five questions has one answer",
-        f"write `{question}: {shown(first, quote='')}`",
+        f"write `{question}: {written_out(question, first)}`",
     )
+
+
+def written_out(question: str, answer: str) -> str:
+    """An answer as a spec writes it, with dots for the fields that it needs."""
+    from specc.answers import QUESTIONS, answers_to
+
+    key = QUESTIONS[question].discriminator
+    fields = getattr(answers_to(question).get(answer), "model_fields", {})
+    needed = [name for name, info in fields.items() if info.is_required() and name != key]
+    text = shown(answer, quote="")
+    return f"{{{key}: {text}, {', '.join(f'{name}: ...' for name in needed)}}}" if needed else text
 
 
 def retyped(wrong: Wrong) -> str:
@@ -606,7 +628,21 @@ def is_number(value: Any) -> TypeGuard[int | float]:
 def out_of_range(wrong: Wrong) -> Says:
     needed = "finite" if wrong.kind == "finite_number" else wrong.takes
     what = f"{wrong.dotted} is {shown(wrong.value, quote='')}, and must be {needed}"
-    return Says("out-of-range", what, wrong.meaning, f"write {wrong.takes}")
+    return Says("out-of-range", what, wrong.meaning, f"write {wrong.takes}{without(wrong)}")
+
+
+def without(wrong: Wrong) -> str:
+    """How to have none of a thing, where 0 of it was written."""
+    if wrong.value != 0 or wrong.info is None or wrong.kind != "greater_than":
+        return ""
+    if wrong.info.default is None:
+        return f", or remove `{wrong.field}` to have none"
+    if wrong.info.is_required() and len(wrong.loc) == 2 and is_question(wrong.loc[0]):
+        from specc.answers import answers_to
+
+        question = str(wrong.loc[0])
+        return f", or `{question}: none` to have none" * ("none" in answers_to(question))
+    return ""
 
 
 def unknown_choice(wrong: Wrong) -> Says:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from specc.spec import Spec
 
 
+MAX_GROUP = 1024
+"""responses a prompt, up to which verdicts are summed over the counts of correct ones"""
+
+
 class MaxVariance(Block):
     """The responses whose rewards have the largest variance (PODS, arXiv:2504.13818)."""
 
@@ -238,6 +242,14 @@ class Sampling(Block):
     def check(self, spec: Spec) -> Iterator[Finding]:
         """What of it has no effect here."""
         kept = getattr(self.keep, "max_variance", 2)
+        if self.group_size > MAX_GROUP:
+            yield Finding(
+                "out-of-range",
+                ("sampling", "group_size"),
+                f"`sampling.group_size` is {self.group_size}, and must be at most {MAX_GROUP}",
+                "the verdict on a spec is a sum over every number of correct responses in a group, and is exact",
+                f"group_size: {MAX_GROUP}, or fewer",
+            )
         if self.selects and self.rule != "positive" and self.group_size < 2:
             yield Finding(
                 "group-of-one",

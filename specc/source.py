@@ -33,7 +33,7 @@ from specc.problems import Place, Problem, SpecError, kind_of, shown
 Loc = tuple[str | int, ...]
 Plain = dict[str, Any] | list[Any] | str | int | float | bool | None
 
-MAX_BYTES = 1_000_000
+MAX_BYTES = 100_000
 MAX_DEPTH = 20
 MAX_NODES = 2_000
 MAX_INT = 2**63 - 1
@@ -76,8 +76,9 @@ class Source:
         """The place of the characters `start` up to `stop`, as much of it as is on the first line."""
         start = max(0, min(start, len(self.text)))
         line = bisect_right(self.line_starts, start)
-        column = start - self.line_starts[line - 1]
-        rest = len(self.line(line).rstrip()) - column
+        written = len(self.line(line).rstrip())
+        column = min(start - self.line_starts[line - 1], written)  # of blanks at the end of a line nothing is seen
+        rest = written - column
         return Place(line, column + 1, max(1, min(rest, (stop if stop is not None else start + 1) - start)))
 
     def place(self, loc: Loc, *, key: bool = False) -> Place:
@@ -128,7 +129,7 @@ def read_text(path: Path, shown_path: str) -> str:
         refuse(
             source,
             "too-large",
-            f"this file is larger than {MAX_BYTES // 1_000_000} MB",
+            f"this file is larger than {MAX_BYTES // 1000} kB",
             "a spec is a page of text, so this is probably another file",
             "name the spec's YAML file",
         )
@@ -223,8 +224,10 @@ class Builder:
             mark = error.context_mark if began and error.context_mark else error.problem_mark
             self.refuse_syntax(error, mark)
         except Exception as failure:
-            # The parser lets a few of Python's own errors through, e.g. OverflowError for "\UFFFFFFFF".
-            self.refuse_syntax(MarkedYAMLError(problem=f"{type(failure).__name__} in the YAML parser"), None)
+            # The parser lets a few of Python's own errors through, e.g. of chr for "\UFFFFFFFF".
+            beyond = isinstance(failure, OverflowError | ValueError) and "\\U" in self.source.text
+            says = NO_CHARACTER if beyond else f"{type(failure).__name__} in the YAML parser"
+            self.refuse_syntax(MarkedYAMLError(problem=says), None)
 
     def refuse_syntax(self, error: MarkedYAMLError, mark: StringMark | None) -> NoReturn:
         slug, what, why, help = syntax(str(error.problem or error.context), str(error.context or ""))
@@ -240,7 +243,7 @@ class Builder:
             "empty-file",
             "this file holds no data",
             "a spec is a mapping that names the algorithm and answers five questions",
-            "start from a shipped one, e.g. algorithms/reinforcepp.yaml",
+            "start from a shipped one: specc new NAME --from reinforcepp",
         )
 
     def note(self, event: Event, slug: str, what: str, why: str, help: str, loc: Loc | None = None) -> None:
@@ -462,6 +465,8 @@ def resolve(text: str) -> Plain:
     return text
 
 
+NO_CHARACTER = "escape of no character"
+
 # What the parser says, as a part of its message; its context, likewise; and what, why and help of ours.
 SYNTAX = [
     (
@@ -514,6 +519,14 @@ SYNTAX = [
         "close the quote",
     ),
     (
+        NO_CHARACTER,
+        "",
+        "bad-yaml",
+        "an escape in double quotes that is no character",
+        r"after \U stand eight digits of a character of Unicode, which goes up to \U0010FFFF",
+        "write the character itself, or its digits",
+    ),
+    (
         "escape",
         "double-quoted",
         "bad-yaml",
@@ -563,4 +576,4 @@ def syntax(problem: str, context: str) -> tuple[str, str, str, str]:
             return slug, what, why, help
     where = f", {context}" if context else ""
     why = f"the parser says: {shown(problem + where, 200, quote='')}"
-    return "bad-yaml", "this is not YAML", why, "compare it with a shipped spec"
+    return "bad-yaml", "this is not YAML", why, "retype the line, or start from a shipped spec"

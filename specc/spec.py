@@ -195,6 +195,14 @@ class Spec(Block):
         divisor = self.normalization.divisor_on_counts(gap, correct, size)
         return None if divisor is None else (advantages[0] / divisor, advantages[1] / divisor)
 
+    def divisor_on_counts(self, correct: int, wrong: int) -> float | None:
+        """What the advantages of a group with both kinds of responses are divided by; None where it is not a matter of
+        counts."""
+        size = correct + wrong
+        low, high = (self.baseline.at_equal_lengths(reward, correct, size) for reward in (0, 1))
+        gap = 1.0 if low is None or high is None else 1.0 + low - high  # else the baseline is the same in the group
+        return self.normalization.divisor_on_counts(gap, correct, size)
+
     def algorithm_parameters(self) -> dict[str, list[Parameter]]:
         """The numbers of the spec by question, and those of `sampling`."""
         blocks: dict[str, Block] = {**self.answers, "sampling": self.sampling}

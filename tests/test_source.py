@@ -209,7 +209,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
 def test_a_file_that_is_not_a_spec_by_far(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(b"a" * (MAX_BYTES + 1))
-    assert "larger than 1 MB" in refusal(path)
+    assert "larger than 100 kB" in refusal(path)
     path.write_bytes(b"a: 1\nb: \xff\n")
     assert f"{path}:2:4: error[not-utf8]" in refusal(path)
     path.write_bytes(b"a: \0\n")
@@ -237,9 +237,9 @@ def test_a_file_that_is_not_a_spec_by_far(tmp_path: Path) -> None:
     ids=lambda text: text[:6],
 )
 def test_a_large_file_is_refused_soon(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert slugs(text) or parse(text).data == {"a": "x" * (MAX_BYTES - 5)}
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_depth_is_bounded() -> None:

@@ -19,7 +19,16 @@ from pathlib import Path
 import pytest
 from conftest import ALGORITHMS, ROOT
 
-SOURCES = ["pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "specc", "templates", "algorithms"]
+SOURCES = [
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "specc",
+    "templates",
+    "algorithms",
+    "docs/errors.md",
+]
 
 
 def command(*words: str | Path, folder: Path, **environment: str) -> str:
@@ -41,6 +50,7 @@ def copied(folder: Path) -> Path:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
+            (folder / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     return folder
 
@@ -70,7 +80,7 @@ def specc(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_is_marked_as_typed_and_holds_templates_and_algorithms(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert "specc/py.typed" in names
+    assert {"specc/py.typed", "specc/_docs/errors.md"} <= names
     for folder in ("templates", "algorithms", "specc"):
         files = [path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts]
         inside = {
@@ -100,6 +110,10 @@ def test_an_installed_specc_compiles_shipped_algorithms_by_name(specc: Path, tmp
     for name in ALGORITHMS:
         committed = (ROOT / "generated" / f"{name}.py").read_bytes()
         assert (tmp_path / "generated" / f"{name}.py").read_bytes() == committed
+
+
+def test_an_installed_specc_says_more_about_an_error(specc: Path, tmp_path: Path) -> None:
+    assert command(specc, "errors", "clip-idle", folder=tmp_path).startswith("clip-idle\n\n")
 
 
 def test_an_installed_specc_compiles_a_spec_of_ones_own(specc: Path, tmp_path: Path) -> None:

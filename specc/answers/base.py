@@ -11,6 +11,7 @@ argument of the script. `None` means "not there".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -73,6 +74,8 @@ class Effect:
     factor: str = ""
     number: Number | None = None
     term: str = ""
+    amount: str = ""
+    """by how much at the spec's own settings, where a number says it"""
 
     @property
     def needs_batch(self) -> bool:
@@ -232,6 +235,21 @@ class Answer(Block):
         return (self.question, *(names or (self.discriminator,)))
 
 
+EXAMPLE_LENGTH = 1000
+"""tokens of a long response, in the messages on a spec that bounds none"""
+
+
+def longest_response(spec: Spec) -> int:
+    """Tokens of a long response: the spec's own bound where it has one."""
+    return spec.defaults.max_new_tokens or EXAMPLE_LENGTH
+
+
+def power(base: float, exponent: float) -> str:
+    """base^exponent in a message, also where it is beyond a float."""
+    digits = exponent * math.log10(base)
+    return f"{base**exponent:.3g}" if abs(digits) < 5 else f"10^{digits:.0f}"
+
+
 def check_unit_of_steps(answer: Answer, spec: Spec) -> Iterator[Finding]:
     """Whether a statistic over the steps of responses finds steps whose rewards tokens are credited with."""
     if not spec.reward.credits_steps:
@@ -240,7 +258,9 @@ def check_unit_of_steps(answer: Answer, spec: Spec) -> Iterator[Finding]:
             answer.at("unit"),
             "unit: step needs rewards of single steps",
             f"with reward: {spec.reward.name} here, a response has one reward for all of its tokens",
-            "reward: {source: process_reward, credit: process}, or remove unit",
+            "reward: {source: process_reward, credit: process}"
+            + "; quantity: token_advantage" * (not spec.objective.token_level)
+            + "; or remove unit",
         )
 
 

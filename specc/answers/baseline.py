@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specc.answers.base import WITHOUT_OWN, Answer, Block, Effect, Finding, check_unit_of_steps
+from specc.answers.base import WITHOUT_OWN, Answer, Block, Effect, Finding, check_unit_of_steps, longest_response, power
 from specc.custom import Interface, OwnAnswer, UserFunction
 from specc.formula import Line, number, product
 
@@ -142,8 +142,11 @@ class Baseline(Answer):
         k = spec.sampling.group_size
         if (own := self.own(k)) in WITHOUT_OWN:
             why = f"a response's own reward is in its baseline, with a share of {own}"
-            number = 1 - Fraction(1, k) if own == "1/k" else None
-            yield Effect(self.question, "proportional", "proportional", why, WITHOUT_OWN[own], number)
+            prompts = 1 if own == "1/k" else spec.defaults.prompts_per_step
+            left = 1 - Fraction(1, k * prompts) if prompts else None
+            amount = f"E[g] is {left} of what it is without" if left is not None else ""
+            number = left if own == "1/k" else None
+            yield Effect(self.question, "proportional", "proportional", why, WITHOUT_OWN[own], number, amount=amount)
         elif own != "0":
             why = "a response's own reward is in its baseline, with a share that depends on its length"
             unknown = f"nothing is known about the share of a response's own reward in {self.name}"
@@ -352,6 +355,10 @@ def to_come(gamma: float, trace: float | str) -> str:
     return "to_come(d_t)" if by == "1" else f"to_come(d_t, {by})"
 
 
+SHORT_LAMBDA = 0.5
+"""A length-adaptive lambda below this, at the longest response, is one for longer responses."""
+
+
 class LengthAdaptive(Block):
     """VAPO's lambda (arXiv:2504.05118): 1 - 1/(alpha l) for a response of l tokens, and never below 0."""
 
@@ -359,6 +366,10 @@ class LengthAdaptive(Block):
 
     alpha: Annotated[float, Field(gt=0)]
     """lambda is 1 - 1/(alpha l), so the sum of its powers is alpha l"""
+
+    def of(self, length: int) -> float:
+        """lambda of a response with so many tokens."""
+        return max(0.0, 1 - 1 / (self.alpha * length))
 
 
 class Critic(Baseline):
@@ -448,10 +459,24 @@ class Critic(Baseline):
         name = "gae_lambda" if self.length_adaptive is None else "length_adaptive"
         if self.length_adaptive is not None or self.gae_lambda < 1:
             why = "a lambda below 1 bootstraps from the critic's values, which is unbiased only where they are V^pi"
-            yield Effect(f"{self.question}.{name}", "biased", "biased", why)
+            amount = f"of the reward itself {self.left(spec)}, and the rest is the critic's word"
+            yield Effect(f"{self.question}.{name}", "biased", "biased", why, amount=amount)
         if self.gamma < 1:
             why = "the reward is discounted, so that of a long response counts less at its first tokens"
-            yield Effect(f"{self.question}.gamma", "biased", "biased", why)
+            left = power(self.gamma, longest_response(spec) - 1)
+            amount = f"{left} of it at the first of {longest_response(spec)} tokens"
+            yield Effect(f"{self.question}.gamma", "biased", "biased", why, amount=amount)
+
+    def lambda_of(self, length: int) -> float:
+        """lambda of a response with so many tokens."""
+        return self.gae_lambda if self.length_adaptive is None else self.length_adaptive.of(length)
+
+    def left(self, spec: Spec) -> str:
+        """What the first token's advantage holds of the reward at the end of a long response."""
+        length = longest_response(spec)
+        trace = self.gamma * self.lambda_of(length)
+        share = power(trace, length - 1) if trace else "nothing" if length > 1 else "all"
+        return f"{share} reaches the first of {length} tokens"
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         if not getattr(spec.objective, "token_level", False):
@@ -510,18 +535,21 @@ class Critic(Baseline):
                 "clip-idle",
                 self.at("value_clip"),
                 "value_clip acts only in runs that raise --epochs or --minibatches",
-                "sampling uses each batch once, and in the first update of a batch no value has moved from its old one",
+                "sampling has epochs x minibatches = 1 update a batch, and in the first one every value is its old "
+                f"one, at a distance of 0 and not of {self.value_clip:g}",
                 "sampling: {minibatches: 4}, or accept: [clip-idle] when the script's arguments will raise them",
                 warning=True,
             )
         longest = spec.defaults.max_new_tokens
-        if self.length_adaptive is not None and longest is not None and longest * self.length_adaptive.alpha <= 1:
+        if self.length_adaptive is not None and longest is not None and self.lambda_of(longest) < SHORT_LAMBDA:
+            alpha = self.length_adaptive.alpha
             yield Finding(
                 "adaptive-lambda-zero",
                 self.at("length_adaptive"),
-                f"lambda is 0 for every response of at most {1 / self.length_adaptive.alpha:g} tokens",
-                f"it is 1 - 1/(alpha l), and defaults.max_new_tokens lets no response be longer than {longest}",
-                "a larger alpha, or gae_lambda: 0.95",
+                f"lambda is 0 for responses of up to {1 / alpha:g} tokens, and at most {self.lambda_of(longest):.3g}",
+                "it is 1 - 1/(alpha l), made for long responses, and defaults.max_new_tokens lets none be longer than "
+                f"{longest}: of the reward itself {self.left(spec)}, and the critic's values stand for the rest",
+                f"alpha: {20 / longest:.3g} for a lambda of 0.95 at {longest} tokens, or gae_lambda: 0.95",
                 warning=True,
             )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specc.answers.base import Answer, Block, Effect, Finding, Penalty
+from specc.answers.base import Answer, Block, Effect, Finding, Penalty, longest_response
 from specc.formula import Line, number, product
 
 if TYPE_CHECKING:
@@ -78,6 +79,29 @@ OF_KEPT = "the KL of the responses that are kept alone, which are not samples of
 """what a KL penalty is under a selection"""
 
 
+ESTIMATES: dict[str, Callable[[float], float]] = {
+    "k1": lambda x: x,
+    "k2": lambda x: x * x / 2,
+    "k3": lambda x: math.expm1(-x) + x,
+}
+"""each estimator at the log-ratio x = log pi/ref"""
+
+SLOPES: dict[str, Callable[[float], float]] = {"k1": lambda x: 1.0, "k2": lambda x: x, "k3": lambda x: -math.expm1(-x)}
+"""their derivatives, by which grad log pi is multiplied where the estimate is a term of the loss"""
+
+DRIFT = 1e-3
+"""nats by which a token drifts from the reference, in the messages"""
+
+
+def acts_as(estimator: str, pi: float, ref: float) -> float:
+    """What an estimate in the reward has of the gradient of KL(pi || ref), at a choice of two of chances pi, 1 - pi.
+
+    E[f(x) grad log pi] over two outcomes is pi (1 - pi) (f(x) - f(x')) in the logit, and that of k1 is the gradient.
+    """
+    estimate, one, other = ESTIMATES[estimator], math.log(pi / ref), math.log((1 - pi) / (1 - ref))
+    return (estimate(one) - estimate(other)) / (one - other)
+
+
 def worst_weighting(*weightings: str) -> str:
     """How the KL part fares under all of these."""
     return max(weightings, key=("exact", "asymptotic", "biased").index)
@@ -129,6 +153,11 @@ class PenaltyKL(KL):
         else:
             yield Line("c_t", product(beta, self.OF_RATIO[self.estimator].format(x="x_t")))
 
+    @property
+    def weight(self) -> float:
+        """The coefficient, of one that moves the first."""
+        return self.coefficient.adaptive.initial if isinstance(self.coefficient, Moving) else self.coefficient
+
     def fragments(self) -> tuple[str, ...]:
         moving = ("adaptive",) if isinstance(self.coefficient, Moving) else ()
         refreshed = ("refreshed",) if isinstance(self.reference, Refreshed) else ()
@@ -144,16 +173,32 @@ class PenaltyKL(KL):
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         if self.in_reward and spec.normalization.rescales_prompts:
-            written = "this one" if isinstance(self.coefficient, Moving) else f"{self.coefficient:g}"
             yield Finding(
                 "kl-rescaled",
                 self.at("coefficient"),
                 "this coefficient is rescaled for every prompt",
-                "KL in the reward passes through the division by the group's statistic, so the effective coefficient "
-                f"is {written} divided by it, another one for each prompt",
-                "put the KL in the loss (placement: loss), or normalize over the batch (scope: batch)",
+                "KL in the reward passes through the division by the group's statistic, another one for each prompt"
+                + self.rescaled(spec),
+                "kl: {placement: loss, estimator: k2, unit: sequence, ...}, or normalization: {scope: batch}",
                 warning=True,
             )
+
+    def rescaled(self, spec: Spec) -> str:
+        """What the coefficient comes to in groups with few, half and most responses correct, for a message.
+
+        With equal rewards the divisor is the KL's own, and the coefficient cancels in a std.
+        """
+        k = spec.sampling.size
+        counts = sorted({min(max(round(p * k), 1), k - 1) for p in (0.1, 0.5, 0.9)})
+        divisors = [spec.divisor_on_counts(correct, k - correct) for correct in counts]
+        known = [f"{self.weight / divisor:.3g}" for divisor in divisors if divisor is not None]
+        if len(known) < len(counts):
+            return ""
+        first = " at first" * isinstance(self.coefficient, Moving)
+        return (
+            f": for 0/1 rewards {self.weight:g} acts as {', '.join(known)}{first} where "
+            f"{', '.join(map(str, counts))} of the {k} responses are correct"
+        )
 
 
 class RewardKL(PenaltyKL):
@@ -172,13 +217,17 @@ class RewardKL(PenaltyKL):
     def check(self, spec: Spec) -> Iterator[Finding]:
         yield from super().check(spec)
         if self.estimator != "k1":
+            moved = (0.6, 0.9)
             yield Finding(
                 "kl-estimator-in-reward",
                 self.at("estimator"),
                 f"{self.estimator} in the reward is not the KL penalty",
                 "a reward is differentiated through the sampling only, and there only k1 gives -beta grad "
-                f"KL(pi || ref); {self.estimator} penalizes another quantity",
-                "estimator: k1, or placement: loss",
+                f"KL(pi || ref). Where a choice of two has moved from 0.5 to {' and to '.join(map(str, moved))}, "
+                f"{self.estimator} acts as k1 with a coefficient of "
+                + " and ".join(f"{self.weight * acts_as(self.estimator, p, 0.5):.3g}" for p in moved)
+                + f" in place of {self.weight:g}: below 0, away from the reference",
+                "estimator: k1",
                 warning=True,
             )
         if self.after_baseline and (spec.baseline.over_steps or not spec.baseline.reads_returns):
@@ -242,29 +291,55 @@ class LossKL(PenaltyKL):
 
     def check(self, spec: Spec) -> Iterator[Finding]:
         yield from super().check(spec)
+        selective = spec.sampling.weighting == "biased" or spec.sampling.selects
         if self.estimator == "k1":
             yield Finding(
                 "kl-zero-gradient",
                 self.at("estimator"),
-                "k1 in the loss has an expected gradient of zero",
-                "on samples of the policy, E[grad log pi] = 0: the term adds noise and holds nothing back",
-                "estimator: k2 (its gradient is that of the reverse KL), or placement: reward",
+                "k1 in the loss holds nothing back" if selective else self.MEANS["k1", self.unit][1],
+                f"it is as if {self.weight:g} was taken from every advantage, wherever the policy is{self.noise(spec)}",
+                "kl: {placement: loss, estimator: k2, unit: sequence, ...}, which has the gradient of the reverse KL, "
+                "or placement: reward",
                 warning=True,
             )
         elif (self.estimator, self.unit) != ("k2", "sequence"):
-            means = {
-                ("k2", "token"): "reverse KL with the distribution of prefixes frozen, a partial gradient",
-                ("k3", "token"): "forward KL(ref || pi) at each visited prefix",
-                ("k3", "sequence"): "forward KL(ref || pi) of whole responses",
-            }[self.estimator, self.unit]
             yield Finding(
                 "kl-partial-gradient",
                 self.at("estimator"),
                 f"a per-{self.unit} {self.estimator} loss is not the gradient of the reverse KL of whole responses",
-                f"its expected gradient is that of the {means}",
+                self.instead(spec) + "; all this over the responses that are kept alone" * spec.sampling.selects,
                 "estimator: k2 with unit: sequence for the full gradient, or accept: [kl-partial-gradient]",
                 warning=True,
             )
+
+    def noise(self, spec: Spec) -> str:
+        """What that comes to, for k1."""
+        if spec.sampling.selects or spec.sampling.weighting == "biased":
+            return ": the responses that enter the loss are made less likely by as much"
+        bent = ", but for weights that depend on lengths" if spec.objective.weighting == "biased" else ""
+        return (
+            f": on samples of the policy E[grad log pi] = 0{bent}, so this is noise of {self.weight:g} grad log pi, "
+            "which no coefficient makes a penalty"
+        )
+
+    def instead(self, spec: Spec) -> str:
+        """What its expected gradient is, where it is not that of the reverse KL, and by how much it differs."""
+        if self.estimator == "k2":
+            length = longest_response(spec)
+            later = DRIFT * (length - 1)
+            return (
+                "it is that of the reverse KL with the distribution of prefixes held fixed: a token is not charged for "
+                f"the KL of the tokens after it. One after which {length - 1} tokens drift by {DRIFT:g} nats each is "
+                f"spared {self.weight:g} x {later:.3g} = {self.weight * later:.3g} of return, against one after which "
+                "none does"
+            )
+        where = "at each visited prefix" if self.unit == "token" else "of whole responses"
+        slope, x = SLOPES[self.estimator], 1.0
+        return (
+            f"it is that of the forward KL(ref || pi) {where}: grad log pi at log pi/ref = {x:g} has a weight of "
+            f"{-self.weight * slope(x):.3g} in place of {-self.weight * x:.3g}, and at {-x:g} of "
+            f"{-self.weight * slope(-x):.3g} in place of {self.weight * x:.3g}"
+        )
 
     def penalty(self, spec: Spec) -> Penalty | None:
         """On samples of the policy: grad k1 is 0 in expectation, grad k2 is k1 grad log pi, and grad k3 is

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from specc.answers.base import Answer, Block, Effect, Finding
+from specc.answers.base import Answer, Block, Effect, Finding, longest_response, power
 from specc.custom import UNKNOWN, Interface, Own, UserFunction
 from specc.formula import Line, number
 from specc.weights import Weight
@@ -309,7 +309,7 @@ class PolicyGradient(Objective):
         elif verdict == "proportional" and self.max_length:
             yield Effect(self.where, verdict, verdict, why, f"1/{self.max_length}", Fraction(1, self.max_length))
         elif verdict != "unbiased":
-            yield Effect(self.where, verdict, verdict, why)
+            yield Effect(self.where, verdict, verdict, why, amount=self.by_lengths(spec))
         if self.positive_nll is not None:
             # E[sum over correct ones of grad log pi] = grad P(correct), over a number of tokens that all prompts share.
             k, sampling = spec.sampling.group_size, spec.sampling
@@ -322,6 +322,13 @@ class PolicyGradient(Objective):
     @property
     def where(self) -> str:
         return f"{self.question}.aggregation"
+
+    def by_lengths(self, spec: Spec) -> str:
+        """How differently two lengths count, under weights of 1/length."""
+        long = longest_response(spec)
+        short = min(10, max(1, long // 2))
+        what = "a prompt whose responses have" if self.aggregation == "prompt_mean" else "one of"
+        return f"{what} {short} tokens counts {long / short:g} times as much a token as one of {long}"
 
     @property
     def weighting(self) -> str:
@@ -390,7 +397,7 @@ class PolicyGradient(Objective):
                 self.at(names[1]),
                 f"{names[0]} and {names[1]} cannot both act on the ratio",
                 "each says in its own way what happens to a ratio far from 1",
-                f"remove {' or '.join(names)}",
+                f"remove {', or '.join(reversed(names))}",
             )
         if names and not self.uses_ratio:
             yield Finding(
@@ -430,16 +437,20 @@ class PolicyGradient(Objective):
                     "clip-idle",
                     self.at(name),
                     f"{name} acts only in runs that raise --epochs or --minibatches",
-                    "sampling uses each batch once, and in the first update of a batch every ratio is exactly 1",
+                    "sampling has epochs x minibatches = 1 update a batch, and in the first one every ratio is exactly "
+                    f"1: the gradient is what it is without {name}",
                     "sampling: {minibatches: 4}, or accept: [clip-idle] when the script's arguments will raise them",
                     warning=True,
                 )
+        yield from self.check_scale(spec)
         if not self.uses_ratio and spec.sampling.updates_per_batch > 1:
             yield Finding(
                 "reuse-without-ratio",
                 self.at("ratio"),
                 f"each batch is used for {spec.sampling.updates_per_batch} updates, without an importance ratio",
-                "from the second update on the responses come from an older policy, and nothing corrects for it",
+                f"in {spec.sampling.updates_per_batch - 1} of {spec.sampling.updates_per_batch} updates the responses "
+                "come from an older policy, and nothing corrects for it: E[g] is biased there, whatever it is in the "
+                "first",
                 "ratio: token, or accept: [reuse-without-ratio] when this is meant",
                 warning=True,
             )
@@ -475,6 +486,32 @@ class PolicyGradient(Objective):
                 f"remove {name}, or do it in {function.name}",
             )
 
+    def check_scale(self, spec: Spec) -> Iterator[Finding]:
+        """A clip of the size that single tokens take, on a ratio that is their mean and moves 1/sqrt(length) as much.
+
+        That of GSPO (arXiv:2507.18071) is 3e-4 and 4e-4. One that no mean over the response reaches before the
+        log-ratios of its tokens have a spread of 1 is taken for a token's.
+        """
+        if self.clip is None or self.ratio not in ("sequence_mean", "sequence_mean_token"):
+            return
+        length = longest_response(spec)
+        wide = [name for name, bound in (("low", self.clip.low), ("high", self.clip.high)) if bound < 1]
+        wide = [name for name in wide if getattr(self.clip, name) * math.sqrt(length) >= 1]
+        if wide:
+            name = wide[-1]
+            bound = float(getattr(self.clip, name))
+            to = power(1 + bound if name == "high" else 1 - bound, length)
+            yield Finding(
+                "clip-of-token-scale",
+                self.at("clip", name),
+                f"a clip of {bound:g} is for the ratios of tokens, and this one is their mean over the response",
+                f"the mean of l log-ratios moves about sqrt(l) times less than each: over {length} tokens {bound:g} is "
+                f"like {bound * math.sqrt(length):.3g} on each, and it acts once a response is {to} times as likely as "
+                "it was",
+                "clip: {low: 3e-4, high: 4e-4}, as in GSPO, or ratio: token",
+                warning=True,
+            )
+
 
 class SequenceAdvantage(PolicyGradient):
     """One advantage for the whole response, on each of its tokens."""
@@ -506,7 +543,7 @@ class TokenAdvantage(PolicyGradient):
                 self.at(),
                 "every token of a response gets the same advantage here",
                 "nothing in this spec rewards single tokens: there is no KL per token in the reward, and no critic",
-                "quantity: sequence_advantage says the same and is easier to read",
+                "quantity: sequence_advantage, which has the same gradient and is easier to read",
                 warning=True,
             )
 

@@ -173,7 +173,9 @@ class ScoredReward(Reward):
                 self.at("clip"),
                 f"the score range [{self.clip.low:g}, {self.clip.high:g}] is empty",
                 "every score would become the same number and nothing could be learned",
-                "write the lower bound first: clip: [-5, 5]",
+                f"clip: [{self.clip.high:g}, {self.clip.low:g}]"
+                if self.clip.high < self.clip.low
+                else f"clip: [{self.clip.low:g}, {self.clip.low + 1:g}], or another upper bound above the lower one",
             )
         if self.overlong is not None and self.overlong.buffer > self.overlong.limit:
             yield Finding(
@@ -181,7 +183,7 @@ class ScoredReward(Reward):
                 self.at("overlong", "buffer"),
                 f"the buffer ({self.overlong.buffer}) is longer than the limit ({self.overlong.limit})",
                 "the penalty grows over the `buffer` tokens before `limit`, so it would start below zero tokens",
-                f"choose a buffer of at most {self.overlong.limit}",
+                f"buffer: {max(1, self.overlong.limit // 5)}, or another of at most {self.overlong.limit}",
             )
 
 
@@ -298,7 +300,7 @@ class ProcessReward(ScoredReward):
                     self.at(name),
                     f"{name} is of a response's score, and credit: process uses the scores of its steps",
                     "the advantages come from the steps' own scores, which this would not change",
-                    f"remove {name} and let the scorer do it, or credit: outcome",
+                    f"remove {name}, which the scorer can do as well, or credit: outcome",
                 )
 
 

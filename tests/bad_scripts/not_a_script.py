@@ -1,0 +1,7 @@
+"""A Python file that is no training script."""
+
+GREETING = "hello"
+
+
+def greet() -> str:
+    return GREETING
