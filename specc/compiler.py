@@ -12,7 +12,7 @@ from specc.fragments import FOLDERS
 from specc.load import Loaded, load_spec
 from specc.paths import algorithms_dir
 from specc.plan import Plan
-from specc.problems import SpecError
+from specc.problems import SpecError, from_finding
 from specc.render import render
 
 
@@ -45,19 +45,21 @@ def compile_specs(paths: Sequence[Path | str]) -> list[Compiled]:
     if problems:
         raise SpecError(problems)
     plans = [Plan(each.spec) for each in loaded]
-    rendered = [rendered_with_own(plan, *provenance(each)) for each, plan in zip(loaded, plans, strict=True)]
+    rendered = [rendered_with_own(each, plan) for each, plan in zip(loaded, plans, strict=True)]
     return [Compiled(*parts) for parts in zip(loaded, plans, finish(rendered), strict=True)]
 
 
-def rendered_with_own(plan: Plan, origin: str, digest: str) -> str:
-    """The script, and what is wrong with the fragments of the user's own that are in it."""
+def rendered_with_own(loaded: Loaded, plan: Plan) -> str:
+    """The script; raises `SpecError` with what is wrong with the user's own fragments in it, or has no effect."""
     if not FOLDERS:
-        return render(plan, origin, digest)
-    from specc.own_answers import check_answers, check_script
+        return render(plan, *provenance(loaded))
+    from specc.own_answers import check_answers, check_script, dead_choices
 
     check_answers(plan)
-    script = render(plan, origin, digest)
+    script = render(plan, *provenance(loaded))
     check_script(plan, script)
+    if dead := [from_finding(finding, loaded.source) for finding in dead_choices(plan, script)]:
+        raise SpecError(dead)
     return script
 
 

@@ -6,6 +6,7 @@ spec, with the place in their file.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -14,19 +15,18 @@ import traceback
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, get_origin
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from specc.answers import QUESTIONS
-from specc.answers.base import Answer, Block, leaves
+from specc.answers.base import Answer, Block, Finding, leaves
 from specc.finish import OPTIONS
 from specc.fragments import FOLDERS, Fragment, Unreadable, fragments_of, read_fragment
 from specc.paths import templates_dir, tidy
+from specc.plan import Plan
 from specc.problems import Place, Problem, SpecError, listed
+from specc.render import render
 from specc.source import Source
 from specc.spec import Spec
-
-if TYPE_CHECKING:
-    from specc.plan import Plan
 
 SLUG = "own-answer"
 """of every problem with the files of such a folder"""
@@ -192,7 +192,9 @@ def check_default(cls: type[Answer]) -> None:
         names = answer.fragments()
     except Exception as error:
         raise failure(error, file_of(cls)) from error
-    check_fragments(answer, [own_fragment(answer, name) for name in names])
+    fragments = [own_fragment(answer, name) for name in names]
+    check_fragments(answer, fragments)
+    check_numbers(answer, fragments)
 
 
 def own_fragment(answer: Answer, name: str) -> Fragment:
@@ -220,8 +222,8 @@ def is_own(answer: Answer) -> bool:
 
 
 def check_fragments(answer: Answer, fragments: list[Fragment]) -> None:
-    """Refuses fragments without the function that the page calls, and numbers that are in one of both alone."""
-    path, cls = file_of(type(answer)), type(answer)
+    """Refuses fragments without a function that the page calls, and those that ask for a number that there is not."""
+    cls = type(answer)
     own = [fragment for fragment in fragments if is_theirs(fragment.path)]
     functions = {name: f for fragment in fragments for name, f in fragment.functions.items()}
     called = called_by_the_page(answer.question)
@@ -230,7 +232,6 @@ def check_fragments(answer: Answer, fragments: list[Fragment]) -> None:
         why = f"it defines none of what scripts call of their {answer.question}: {', '.join(sorted(called))}"
         blame(own[0].path, 1, "there is no function in it that a script calls", why, f"define {first}(...)")
     numbers = set(number_fields(cls))
-    taken = {name for function in functions.values() for name in function.keyword_only}
     for fragment in own:
         for function in fragment.functions.values():
             for name in function.keyword_only:
@@ -239,6 +240,14 @@ def check_fragments(answer: Answer, fragments: list[Fragment]) -> None:
                     what = f"{function.name} takes {name}, which no field of {answer.question}: {answer.name} gives"
                     help = f"add `{name}: float` to {cls.__name__}, or put the parameter before the `*`"
                     blame(fragment.path, f"def {function.name}", what, why, help)
+
+
+def check_numbers(answer: Answer, fragments: list[Fragment]) -> None:
+    """Refuses a number that no function takes, be it one of a fragment that other choices pick."""
+    cls, path = type(answer), file_of(type(answer))
+    beside = [own_fragment(answer, file.stem) for file in sorted((path.parent / answer.question).glob("*.py"))]
+    functions = [f for fragment in [*fragments, *beside] for f in fragment.functions.values()]
+    taken = {name for function in functions for name in function.keyword_only}
     for parameter in answer.parameters():
         if parameter.field not in taken and not inherited(cls, parameter.field):
             what = f"no fragment of {answer.question}: {answer.name} takes its number {parameter.field}"
@@ -248,10 +257,11 @@ def check_fragments(answer: Answer, fragments: list[Fragment]) -> None:
 
 
 def called_by_the_page(question: str) -> set[str]:
-    """The functions of a question's fragments that the pages call."""
+    """The functions of a question's fragments that the pages call, and the classes, which the plan names."""
     pages = "".join(page.read_text(encoding="utf-8") for page in sorted(templates_dir().glob("*.j2")))
     defined = {name for fragment in fragments_of(question) for name in fragment.functions}
-    return defined & set(re.findall(r'call\("(\w+)"', pages))
+    classes = {name for name in defined if name[0].isupper()}
+    return classes or defined & set(re.findall(r'call\("(\w+)"', pages))
 
 
 def inherited(cls: type[Answer], field: str) -> bool:
@@ -317,6 +327,44 @@ def check_script(plan: Plan, script: str) -> None:
                     names = ", ".join(sorted(given_to(function.name, fragment)))
                     help = f"shipped fragments ask for {names}" if names else "see the shipped fragments"
                     blame(fragment.path, f"def {function.name}", what, why, help)
+
+
+def dead_choices(plan: Plan, script: str) -> Iterator[Finding]:
+    """The choices that a spec makes in the user's answers and that change nothing: any other gives the same script."""
+    for answer in filter(is_own, plan.spec.answers.values()):
+        for name in sorted(answer.model_fields_set - {answer.discriminator}):
+            options = choices_of(type(answer).model_fields[name].annotation)
+            others = [option for option in options if option != getattr(answer, name)]
+            changed = [answer.model_copy(update={name: option}) for option in others]
+            specs = [plan.spec.model_copy(update={answer.question: other}) for other in changed]
+            allowed = [spec for spec in specs if all(finding.warning for finding in spec.findings())]
+            if allowed and all(code_of(render(Plan(spec), "", "")) == code_of(script) for spec in allowed):
+                yield Finding(
+                    "dead-option",
+                    answer.at(name),
+                    f"{name} has no effect here",
+                    f"the script is the same with {listed(map(as_yaml, (getattr(answer, name), *others)), 'and')}",
+                    f"remove {name}",
+                )
+
+
+def choices_of(annotation: Any) -> list[Any]:
+    """The words or truth values that a field takes."""
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    if annotation is bool:
+        return [False, True]
+    return [choice for arm in get_args(annotation) for choice in choices_of(arm)]
+
+
+def as_yaml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def code_of(script: str) -> str:
+    """A script without its docstring, its comments and how it is laid out."""
+    _, *body = ast.parse(script).body
+    return ast.dump(ast.Module(body, []))
 
 
 def undefined_names(script: str) -> list[tuple[str, str]]:

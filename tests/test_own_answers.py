@@ -87,6 +87,24 @@ def test_a_misspelt_answer_or_field_is_known(folder: Path) -> None:
     assert "did you mean `shrunk`?" in specc("compile", "shrunk.yaml", "--answers=answers", folder=folder, code=1)
 
 
+def test_a_choice_without_effect_is_refused(folder: Path) -> None:
+    """As in specc's own answers; one that picks a fragment is none."""
+    replace(folder / CLASS, "    def own(", '    style: Literal["a", "b"] = "a"\n    """how"""\n\n    def own(')
+    specc("compile", "shrunk.yaml", "--answers=answers", folder=folder)
+    replace(folder / "shrunk.yaml", "share: 0.6", "style: b, share: 0.6")
+    refused = specc("compile", "shrunk.yaml", "--answers=answers", folder=folder, code=1)
+    assert refused.startswith("shrunk.yaml:5:35: error[dead-option]: style has no effect here")
+    assert "the script is the same with b and a" in refused
+    choice = (
+        '    def fragments(self):\n        return ("shrunk" if self.style == "a" else "group_mean",)\n\n    def own('
+    )
+    replace(folder / CLASS, "    def own(", choice)
+    refused = specc("compile", "shrunk.yaml", "--answers=answers", folder=folder, code=1)
+    assert "error[dead-option]: share has no effect here" in refused and "style has" not in refused
+    replace(folder / "shrunk.yaml", "style: b, share: 0.6", "style: b")
+    specc("compile", "shrunk.yaml", "--answers=answers", folder=folder)
+
+
 def test_without_the_option_nothing_is_run(folder: Path) -> None:
     replace(folder / CLASS, "from pydantic", "open('ran', 'w').close()\nfrom pydantic")
     assert "unknown-answer" in specc("compile", "shrunk.yaml", folder=folder, code=1)
