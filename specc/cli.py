@@ -107,9 +107,11 @@ def echo_problems(problems: Iterable[Problem]) -> None:
     found = list(problems)
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     if text := render(found, color):
-        slugs = sorted({problem.slug for problem in found})
+        from specc.docs import sections
+
+        slugs = sorted({problem.slug for problem in found} & sections().keys())  # an answer of one's own has others
         named = " ".join(slugs) if len(slugs) <= MORE_AT_MOST else "SLUG"
-        click.echo(f"{text}\n\nmore: specc errors {named}", err=True)
+        click.echo(text + f"\n\nmore: specc errors {named}" * bool(slugs), err=True)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

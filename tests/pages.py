@@ -13,6 +13,7 @@ import argparse
 import difflib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "docs" / name for name in ("tutorial.md", "own_answers.md")]
 
 BLOCK = re.compile(r"^```(\w+)(?: ([\w./-]+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"^\$ (.*(?:\\\n> .*)*)$", re.MULTILINE)
+COMMAND = re.compile(r"^\$ (.*(?:\n> .*)*)$", re.MULTILINE)
 VARIES = "  # numbers vary"
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 
@@ -55,7 +56,7 @@ def run(command: str, folder: Path) -> Run:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SPECC_", "COV_"))}
     environment |= {"PATH": path, "COLUMNS": "110", "NO_COLOR": "1", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     environment |= {"TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
-    script = command.replace("\\\n> ", "").removesuffix(VARIES)
+    script = command.removesuffix(VARIES).replace("\n> ", "\n")
     done = subprocess.run(
         ["bash", "-c", script], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -63,9 +64,20 @@ def run(command: str, folder: Path) -> Run:
     return Run(command, "".join(line + "\n" for line in lines))
 
 
+def tiny_demo() -> Path:
+    """The folder of the tiny demo, made once; its settings name files in `demo-tiny`."""
+    from specc.demo import FORMAT, prepare
+
+    folder = ROOT / ".cache" / f"demo-tiny-{FORMAT}"
+    prepare(folder, tiny=True, report=lambda line: None)
+    return folder
+
+
 def written(page: str) -> str:
     """The page with what its commands print now."""
     with tempfile.TemporaryDirectory() as folder:
+        if "specc demo --tiny" in page:  # which takes a minute, and says the same of one that is there already
+            shutil.copytree(tiny_demo(), Path(folder) / "demo-tiny")
 
         def block(match: re.Match[str]) -> str:
             language, name, body = match.groups()

@@ -70,7 +70,8 @@ def test_the_last_line_of_a_run_is_a_command(capsys: pytest.CaptureFixture[str])
         return capsys.readouterr().err.splitlines()[-1]
 
     assert last_line("tab", "bad-key", "tab") == "more: specc errors bad-key tab"
-    assert last_line("a", "b", "c", "d", "e") == "more: specc errors SLUG"
+    assert last_line("tab", "bad-key", "bad-yaml", "too-deep", "too-large") == "more: specc errors SLUG"
+    assert last_line("of-ones-own") == "  help: help"
     result = CliRunner().invoke(main, last_line("tab", "bad-key").split()[2:])
     assert result.exit_code == 0 and result.stdout.startswith("bad-key")
 

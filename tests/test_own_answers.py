@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from pages import BLOCK
 
 PAGE = (ROOT / "docs" / "own_answers.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("## A folder of answers")[2].partition("\n## ")[0]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def specc(*words: str, folder: Path, code: int | None = 0, **environment: str) -> str:
@@ -37,12 +37,11 @@ def specc(*words: str, folder: Path, code: int | None = 0, **environment: str) -
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The files of the page, where it says that they are."""
-    for kind, text in BLOCK.findall(SECTION):
-        if kind in ("python", "yaml"):
-            name, _, rest = text.partition("\n")
-            path = tmp_path / name.removeprefix("# ")
+    for _, name, text in BLOCK.findall(SECTION):
+        if name:
+            path = tmp_path / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(rest, encoding="utf-8")
+            path.write_text(text, encoding="utf-8")
     return tmp_path
 
 
@@ -53,14 +52,6 @@ def replace(path: Path, old: str, new: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
-
-
-def test_the_page_shows_what_is_printed(folder: Path) -> None:
-    [transcript] = [text for kind, text in BLOCK.findall(SECTION) if kind == "console"]
-    command, _, shown = transcript.partition("\n")
-    printed = specc(*command.removeprefix("$ specc ").split(), folder=folder)
-    assert printed.partition("\n")[2] == shown
-    assert printed.startswith("generated/shrunk.py: written, ")
 
 
 def test_the_answer_is_part_of_the_language(folder: Path) -> None:
