@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
 from operator import or_
@@ -74,8 +74,8 @@ class Effect:
     factor: str = ""
     number: Number | None = None
     term: str = ""
-    amount: str = ""
-    """by how much at the spec's own settings, where a number says it"""
+    amount: str = field(default="", compare=False)
+    """by how much at the spec's own settings, where a number says it; an example, and no part of what it does"""
 
     @property
     def needs_batch(self) -> bool:
