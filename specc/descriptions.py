@@ -28,6 +28,7 @@ def describe_fields(cls: type[BaseModel]) -> None:
 @cache
 def descriptions(path: str) -> dict[str, dict[str, str]]:
     """The strings below the fields of every class in a file, by the class's qualified name and the field."""
+    linecache.checkcache(path)
     text = "".join(linecache.getlines(path))
     return {name: dict(described(node)) for name, node in classes(ast.parse(text).body)}
 

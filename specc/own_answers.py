@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from specc.answers import QUESTIONS
-from specc.answers.base import Answer, Block, Finding, leaves
+from specc.answers.base import WITHDRAWN, Answer, Block, Finding, leaves
+from specc.descriptions import descriptions
 from specc.finish import OPTIONS
-from specc.fragments import FOLDERS, Fragment, Unreadable, fragments_of, read_fragment
+from specc.fragments import FOLDERS, Fragment, Unreadable, fragments_of, read, read_fragment
 from specc.paths import templates_dir, tidy
 from specc.plan import Plan
 from specc.problems import Place, Problem, SpecError, listed
@@ -31,6 +32,9 @@ from specc.spec import Spec
 SLUG = "own-answer"
 """of every problem with the files of such a folder"""
 
+MODULES = "specc_own_answers_{}_"
+"""before the name of a file, by the number of folders before it: the name of its module"""
+
 LOADED: dict[Path, list[type[Answer]]] = {}
 
 
@@ -38,7 +42,7 @@ def load_answers(folder: Path | str) -> list[type[Answer]]:
     """Adds the answers in a folder to the language, for as long as this process runs, and returns their classes.
 
     It imports the `*.py` files at the top of the folder, so it runs their code. Raises `SpecError` with what is wrong
-    in one of them. A folder that is loaded already is not loaded again.
+    in one of them, and leaves the language as it was. A folder that is loaded already is not loaded again.
     """
     path = Path(folder).resolve()
     if path in LOADED:
@@ -62,9 +66,23 @@ def load_answers(folder: Path | str) -> list[type[Answer]]:
             check_default(cls)
     except BaseException:
         FOLDERS.remove(path)
+        withdraw()
         raise
     LOADED[path] = found
     return found
+
+
+def withdraw() -> None:
+    """Takes what a folder that could not be loaded has defined so far out of the language, so that it can be mended."""
+    todo: list[type[Answer]] = [Answer]
+    while todo:
+        cls = todo.pop()
+        todo += cls.__subclasses__()
+        if cls.__module__.startswith(MODULES.format(len(LOADED))):
+            WITHDRAWN.add(cls)
+    for reader in (read_fragment, read, descriptions):
+        reader.cache_clear()
+    Spec.model_rebuild(force=True)
 
 
 def blame(path: Path, line: int | str | None, what: str, why: str, help: str) -> NoReturn:
@@ -121,7 +139,7 @@ def field_of(cls: type[Answer]) -> str:
 
 def imported(path: Path) -> Any:
     """The file as a module. Its name is in no package, so it is in nobody's way."""
-    name = f"specc_own_answers_{len(LOADED)}_{path.stem}"
+    name = MODULES.format(len(LOADED)) + path.stem
     spec = spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
@@ -271,7 +289,7 @@ def inherited(cls: type[Answer], field: str) -> bool:
 
 
 def is_own_class(cls: type[Block]) -> bool:
-    return cls.__module__.startswith("specc_own_answers_")
+    return cls.__module__.startswith(MODULES.partition("{")[0])
 
 
 def number_fields(block: type[Block]) -> Iterator[str]:

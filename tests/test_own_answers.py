@@ -139,6 +139,40 @@ def test_from_python(folder: Path) -> None:
     assert done.stdout == "Shrunk 0.6\n", done.stderr
 
 
+def test_a_folder_can_be_mended_and_loaded_again(folder: Path) -> None:
+    """In a session: what could not be loaded is no part of the language, and in nobody's way."""
+    code = (
+        "import specc, pathlib\n"
+        "from specc.answers import answers_to\n"
+        "for path, old, new in (\n"
+        "    ('answers/baseline/shrunk.py', 'def baseline', 'def base'),\n"
+        "    ('answers/shrunk.py', 'def own', 'x = nothing\\n    def own'),\n"
+        "    ('answers/shrunk.py', 'class Shrunk', 'class A(GroupBaseline):\\n    pass\\nclass Shrunk'),\n"
+        "):\n"
+        "    file = pathlib.Path(path)\n"
+        "    good = file.read_text()\n"
+        "    file.write_text(good.replace(old, new))\n"
+        "    try:\n"
+        "        specc.load_answers('answers')\n"
+        "    except specc.SpecError as error:\n"
+        "        print(error.problems[0].what)\n"
+        "    assert 'shrunk' not in answers_to('baseline')\n"
+        "    file.write_text(good)\n"
+        "specc.load_answers('answers')\n"
+        "print(specc.compile_spec('shrunk.yaml').name)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "there is no function in it that a script calls",
+        "NameError: name 'nothing' is not defined",
+        "A has no name",
+        "shrunk",
+    ]
+
+
 # --- what is wrong with a folder ---
 
 OF_GONE = '    def fragments(self):\n        return ("gone",)\n\n    def own('
