@@ -194,7 +194,11 @@ def written(question: str) -> str:
     return f"Written `{question}: WORD`, or with fields `{question}: {{{discriminator}: WORD, FIELD: VALUE}}`."
 
 
-BLOCKS = [name for name, info in Spec.model_fields.items() if isinstance(info.default, Block)]
+BLOCKS: dict[str, type[Block]] = {
+    name: block
+    for name, info in Spec.model_fields.items()
+    if name not in QUESTIONS and (block := nested_block(info.annotation)) is not None
+}
 """The blocks of a spec that are no answers."""
 
 
@@ -202,7 +206,7 @@ def answers_of(question: str, answer: str | None = None) -> str:
     """The answers to one question, or one of them, with their fields: default in brackets, what it takes, what it is
     for. A block beside the questions has fields alone."""
     if question not in QUESTIONS:
-        block = type(Spec.model_fields[question].default)
+        block = BLOCKS[question]
         return "\n".join([f"{question}: {' '.join((block.__doc__ or '').split())}", *indented(fields_of(block))])
     parts = [f"{question}: {ASKED[question]}\n{written(question)}"]
     for name, cls in answers_to(question).items():

@@ -110,13 +110,14 @@ def test_verify_agrees(folder: Path) -> None:
 
 
 def test_verify_finds_out_what_a_class_does_not_say(folder: Path) -> None:
-    """A class without a rule of its own is taken to be biased; the run says otherwise."""
+    """Of a class without a rule of its own no verdict is derived, and no claim about it refuted before the run."""
     replace(folder / CLASS, 'return "0"', 'return "unknown"')
     printed = specc("verify", "shrunk.yaml", "--group-size=3", "--answers=answers", folder=folder, code=None)
     printed = " ".join(printed.split())
     assert "The claim `unbiased` holds." in printed
-    assert "What your class says of itself is not so: 0/1 rewards: biased by rule, unbiased by enumeration" in printed
+    assert "claim-refuted" not in printed and "What your class says of itself" not in printed
     explained = specc("explain", "shrunk.yaml", "--answers=answers", folder=folder)
+    assert "not derived from the spec" in explained
     assert "nothing is known about the share of a response's own reward in shrunk" in explained
 
 

@@ -23,6 +23,8 @@ from test_generated import HARMLESS, NASTY
 
 from specc.answers import QUESTIONS
 from specc.answers.base import Answer, Block
+from specc.answers.objective import TokenLoss, TokenWeight
+from specc.answers.reward import Transform
 from specc.cli import main
 from specc.compiler import compile_spec, provenance
 from specc.load import Loaded, load_spec
@@ -73,7 +75,8 @@ def fields_with(kind: str) -> set[tuple[str, str]]:
 
 def test_these_are_all_the_places_for_text() -> None:
     places = {("Spec", name) for (name,) in [*SAID, NAME, ACCEPTED]}
-    assert fields_with("text") == {*places, ("ProcessReward", "separator")}
+    named = {(own.__name__, "arguments") for own in (TokenLoss, TokenWeight, Transform)}  # by numbers of a function
+    assert fields_with("text") == {*places, ("ProcessReward", "separator"), *named}
 
 
 def shape(script: str) -> str:
