@@ -70,6 +70,8 @@ class UserFunction:
     docstring. It is no dataclass, which pydantic would take apart where it copies a spec.
     """
 
+    TAKES = "a function, file.py::name"
+
     def __init__(
         self,
         reference: str,
@@ -209,7 +211,7 @@ class Module:
         if name in self.definitions or name in self.imports:
             why = f"{name} is not defined by `def` there, and only a function's own text can go into the script"
         near = closest(name, functions)
-        return why, f"did you mean {file}::{near}?" if near else f"define it: def {name}(...)"
+        return why, f"did you mean `{file}::{near}`?" if near else f"define it: def {name}(...)"
 
     def place(self, node: ast.AST, length: int = 1) -> Place:
         """Where a node begins, counted in characters."""
@@ -229,7 +231,7 @@ def read_module(path: Path, file: str) -> Module:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else reason
         near = closest(path.name, sorted(other.name for other in path.parent.glob("*.py")), cutoff=0.8)
-        help = f"did you mean {Path(file).parent / near}?" if near else "check the path; it is from the spec's folder"
+        help = f"did you mean `{Path(file).parent / near}`?" if near else "check the path; it is from the spec's folder"
         refuse_here("custom-unreadable", f"{file} cannot be read", f"the system says: {reason}", help)
     if len(raw) > MAX_BYTES:
         refuse_here("custom-unreadable", f"{file} is larger than 1 MB", "a function takes a page", "name another file")
@@ -547,7 +549,8 @@ class Own(Block):
                 near = closest(name, known)
                 has = f"has the numbers {listed(known, 'and')}" if known else "has no keyword-only parameters"
                 help = f"did you mean `{near}`?" if near else f"remove it, or add it to {used.name} after a *"
-                yield Finding("custom-arguments", place, f"{used.name} has no number {shown(name)}", f"it {has}", help)
+                what = f"{used.name} has no number {shown(name)}"
+                yield Finding("custom-arguments", place, what, f"it {has}", help, at_key=True)
             elif known[name].type is int and isinstance(value, float):
                 yield Finding(
                     "custom-arguments",

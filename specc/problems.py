@@ -188,7 +188,7 @@ def wanted(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         names = ", ".join(fields)
         return f"a list [{names}]" if reads_list(metadata) else f"a block {{{names}}}"
     words = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
-    return words.get(annotation, "a value") + bounds(metadata)
+    return words.get(annotation, getattr(annotation, "TAKES", "a value")) + bounds(metadata)
 
 
 def reads_list(metadata: Iterable[Any]) -> bool:
@@ -296,7 +296,7 @@ def to_mark(wrong: Wrong) -> tuple[Loc, bool]:
 def from_finding(finding: Finding, source: Source) -> Problem:
     """What an answer says about the rest of the spec, with its place."""
     loc, _ = in_data(finding.loc, source.data)  # of a field that is left at its default, the block
-    place = source.place(loc)
+    place = source.place(loc, key=finding.at_key)
     return Problem(finding.slug, finding.what, finding.why, finding.help, place, finding.warning, source)
 
 

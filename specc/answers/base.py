@@ -41,6 +41,8 @@ class Finding:
     why: str
     help: str
     warning: bool = False
+    at_key: bool = False
+    """whether it is about the key at its place, and not the value"""
 
 
 VERDICTS = ("unbiased", "proportional", "asymptotic", "reweighted", "biased")

@@ -390,7 +390,7 @@ class PolicyGradient(Objective):
             if own is not None:
                 yield from own.check_parameters(self.question, name)
         yield from self.check_loss()
-        names = list(self.weightings)
+        names = list(self.weightings) if self.loss is None else []
         if len(names) > 1:
             yield Finding(
                 "two-weightings",
