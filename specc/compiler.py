@@ -52,23 +52,31 @@ def compile_specs(paths: Sequence[Path | str]) -> list[Compiled]:
 def rendered_with_own(loaded: Loaded, plan: Plan) -> str:
     """The script; raises `SpecError` with what is wrong with the user's own fragments in it, or has no effect."""
     if not FOLDERS:
-        return render(plan, *provenance(loaded))
+        return render(plan, *provenance(loaded, plan))
     from specc.own_answers import check_answers, check_script, dead_choices
 
     check_answers(plan)
-    script = render(plan, *provenance(loaded))
+    script = render(plan, *provenance(loaded, plan))
     check_script(plan, script)
     if dead := [from_finding(finding, loaded.source) for finding in dead_choices(plan, script)]:
         raise SpecError(dead)
     return script
 
 
-def provenance(loaded: Loaded) -> tuple[str, str]:
+def provenance(loaded: Loaded, plan: Plan) -> tuple[str, str]:
     """The name of a spec's file, the same from wherever it is compiled, and the hash of its text; likewise of the
-    files that its own functions are from."""
+    files of the author's own functions and answers that are in the script."""
     path = Path(loaded.source.path)
     shipped = path.resolve().parent == algorithms_dir().resolve()
     origin = f"algorithms/{path.name}" if shipped else path.name
-    digest = hashlib.sha256(loaded.source.text.encode()).hexdigest()[:16]
-    own = {function.file: function.text_hash for function in Plan(loaded.spec).own_functions}
-    return origin, "".join([digest, *(f"; {file}, sha256 {own_digest}" for file, own_digest in own.items())])
+    own = [(function.file, function.source.text) for function in plan.own_functions]
+    for fragment in (fragment for fragments in plan.fragments.values() for fragment in fragments):
+        if any(fragment.path.is_relative_to(folder) for folder in FOLDERS):
+            own.append((f"{fragment.path.parent.name}/{fragment.path.name}", fragment.path.read_text(encoding="utf-8")))
+    more = [f"; {file}, sha256 {hash_of(text)}" for file, text in dict.fromkeys(own)]
+    return origin, "".join([hash_of(loaded.source.text), *more])
+
+
+def hash_of(text: str) -> str:
+    """The first 64 bits of the SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -191,7 +191,7 @@ def check_class(cls: type[Answer], path: Path, others: list[type[Answer]]) -> No
         blame(path, line, f"there is an answer {cls.question}: {name} already", why, "give it another name")
     if not (cls.__dict__.get("__doc__") or "").strip():
         why = "its first line is what `specc answers` and the script's docstring say about it"
-        blame(path, line, f"{cls.__name__} has no docstring", why, "add one: a line, without a full stop of need")
+        blame(path, line, f"{cls.__name__} has no docstring", why, "add one: a line that says what it is")
 
 
 def is_word(word: object) -> bool:

@@ -64,6 +64,7 @@ def test_the_answer_is_part_of_the_language(folder: Path) -> None:
         'baseline_share: Annotated[float, "> 0", "< 1"] = arg(0.6, "weight of the average of past batches")' in script
     )
     assert "baseline(returns_BG, scored_BG, rollouts.state, share=hp.baseline_share)" in script
+    assert re.search(r"from shrunk\.yaml \(sha256 \w{16}; baseline/shrunk\.py, sha256 \w{16}\)", script)
     assert "verdict       unbiased: E[g] = grad E[R]" in script
     explained = specc("explain", "shrunk.yaml", "--answers", "answers", folder=folder)
     assert "baseline.share" in explained

@@ -238,7 +238,7 @@ def write(path: Path) -> Path:
 def test_whatever_a_file_is_called(name: str) -> None:
     loaded = Loaded(Spec.model_validate(OF_STEPS), Source(f"/tmp/{name}.yaml"))
     try:
-        origin, digest = provenance(loaded)
+        origin, digest = provenance(loaded, Plan(loaded.spec))
     except ValueError:  # a NUL: there is no such file
         assert "\0" in name
         return
