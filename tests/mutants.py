@@ -1280,8 +1280,8 @@ MUTANTS = [
     Mutant(
         "std of the advantages for that of the returns",
         PAGE,
-        'returns="returns_BG", valid="scored_BG") }}',
-        'returns="advantages_BG", valid="scored_BG") }}',
+        'returns="returns_BG", valid="scored_BG", mask_BGT="rollouts.mask_BGT") }}',
+        'returns="advantages_BG", valid="scored_BG", mask_BGT="rollouts.mask_BGT") }}',
         GROUP_RETURNS,
         "rewards_times_a_constant",
     ),

@@ -37,7 +37,7 @@ from specc.verify.laws import (
 )
 from specc.verify.script import Script, load_script, read_script
 
-NUMBERS = {1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 14, 15}
+NUMBERS = {1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 14, 15, 17}
 
 
 @cache
@@ -215,6 +215,10 @@ GRPO = {
         "(logprobs - old_logprobs).exp()",
         "((logprobs - 100) - (old_logprobs.double() - 100)).exp()",
     ),
+    "estimates_repeat": (
+        "returns_BG - baseline(returns_BG, scored_BG)",
+        "returns_BG - baseline(returns_BG, scored_BG) * torch.rand(())",
+    ),
     "rewards_plus_a_constant": ("returns_BG - baseline(returns_BG, scored_BG)", "returns_BG"),
     "rewards_times_a_constant": ("std + epsilon", "std.square() + epsilon"),
     "degenerate_groups_are_defined": ("torch.where(std > 0, std + epsilon, 1.0)", "std + epsilon"),
@@ -251,6 +255,11 @@ OTHERS = {  # what GRPO has no part in
         "pods",
         "order_BG.gather(1, torch.where(place < m - best_B1, place, place + gap_B1))",
         "place.expand(len(order_BG), m)",
+    ),
+    "rewards_are_their_own": (
+        "dapo",
+        "rewards_BG - penalty * (",
+        "rewards_BG - rewards_BG.mean() - penalty * (",
     ),
     "the_critic_sees_states": ("ppo", "values_BGT.masked_fill(~mask_BGT, 0.0)", "values_BGT.nan_to_num()"),
 }
