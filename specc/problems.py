@@ -15,6 +15,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeGuard, Union, get_args, get_origin
 
+from specc import paths
+from specc.synonyms import Term, terms, word_for
+
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
@@ -398,7 +401,9 @@ def misspelt(found: list[Wrong]) -> dict[Loc, Loc]:
             for other in found
             if other.kind == "missing" and other.loc[:-1] == wrong.loc[:-1] and other.loc not in pairs.values()
         ]
-        if (meant := closest(wrong.field, missing)) is not None:
+        called = (term.path[-1] for term in terms_of(wrong) if term.path[:-1] == wrong.path[:-1])
+        meant = next((name for name in called if name in missing), None) or closest(wrong.field, missing)
+        if meant is not None:
             pairs[wrong.loc] = (*wrong.loc[:-1], meant)
     return pairs
 
@@ -413,13 +418,19 @@ def unknown_key(wrong: Wrong, meant: Loc | None) -> Says:
         why = f"{owner} has no fields"
     elif len(wrong.loc) == 1:
         why = f"the keys of a spec are {', '.join(fields)}"
-    homes = homes_of(wrong.field, besides=wrong.block)
-    if meant is not None:
+    homes, elsewhere = homes_of(wrong)
+    if called := called_here(wrong):
+        help = called
+    elif meant is not None:
         help = f"did you mean `{meant[-1]}`?"
     elif ":" in wrong.field:
         help = f"put a space after the colon: {shown(wrong.field.replace(':', ': ', 1))}"
     elif homes:
         help = f"`{wrong.field}` is a field of {listed(homes[:NAMES_AT_MOST])}: move it there, or remove it"
+    elif called := called_elsewhere(wrong):
+        help = called
+    elif elsewhere:
+        help = f"`{wrong.field}` is a field of {listed(elsewhere[:NAMES_AT_MOST])}: move it there, or remove it"
     elif (near := closest(wrong.field, fields)) is not None:
         help = f"did you mean `{near}`?"
     else:
@@ -427,9 +438,107 @@ def unknown_key(wrong: Wrong, meant: Loc | None) -> Says:
     return Says("unknown-key", f"{owner} has no field {shown(wrong.field)}", why, help)
 
 
-def homes_of(field: str, besides: object) -> list[str]:
-    """The blocks that do have a field of this name."""
-    return [name for name, block in blocks() if block is not besides and field in block.model_fields]
+def homes_of(wrong: Wrong) -> tuple[list[str], list[str]]:
+    """The blocks that do have a field of this name: those that the spec may have, and those of other answers."""
+    from specc.answers import QUESTIONS
+
+    homes = [name for name, block in blocks() if block is not wrong.block and wrong.field in block.model_fields]
+    others = {f"`{question}: {name}`" for question in QUESTIONS for name in other_answers(question, wrong.data)}
+    return [name for name in homes if name not in others], [name for name in homes if name in others]
+
+
+def other_answers(question: str, data: Mapping[str, Any]) -> set[str]:
+    """The answers that the file does not give to a question, none where it gives no known one."""
+    from specc.answers import answers_to
+
+    names, given = set(answers_to(question)), given_answer(question, data)
+    return names - {given} if given in names else set()
+
+
+# --- names that other libraries have for our fields ---
+
+
+def terms_of(wrong: Wrong) -> list[Term]:
+    """What others call so, of the block that it is written in; the first is meant."""
+    owner = tuple(map(str, wrong.path[:-1]))
+    inside = [term for term in terms(wrong.field) if term.path[: len(owner)] == owner != ()]
+    return [term for term in inside if field_at(wrong.block, term.path[len(owner) :]) is not None]
+
+
+def called_here(wrong: Wrong) -> str:
+    """The help for another library's name of a field of this block, empty where it is none."""
+    for term in terms_of(wrong):
+        path = term.path[len(wrong.path) - 1 :]
+        info = field_at(wrong.block, path)
+        if is_question(term.path[0]) and len(term.path) == 2 and path[-1] == discriminator_of(wrong):
+            return with_note(f"remove it; `{path[-1]}` says this, with one of {listed(choices_at(term))}", term)
+        value = as_ours(term, info, wrong.value)
+        if len(path) == 1 and value is None:
+            return with_note(f"did you mean `{path[0]}`?", term)
+        text = value or (shown(wrong.value, quote="") if isinstance(wrong.value, str | int | float) else "...")
+        return with_note(f"write `{nested(wrong.block, path, text)}`", term)
+    return ""
+
+
+def nested(block: Any, path: tuple[str, ...], text: str) -> str:
+    """A field as a spec writes it, `text` at the end of the path, with dots for what the blocks on the way need."""
+    if len(path) == 1:
+        return f"{path[0]}: {text}"
+    inside = nested_block(block.model_fields[path[0]].annotation)
+    fields = getattr(inside, "model_fields", {})
+    needed = [f"{name}: ..." for name, info in fields.items() if info.is_required() and name != path[1]]
+    return f"{path[0]}: {{{', '.join([nested(inside, path[1:], text), *needed])}}}"
+
+
+def called_elsewhere(wrong: Wrong) -> str:
+    """The help for another library's name of a field of another block, empty where it is none."""
+    from specc.answers import answers_to
+
+    for term in terms(wrong.field):
+        question, *path = term.path
+        if question in wrong.path[:1]:
+            continue
+        if not is_question(question):
+            owners = [f"`{question}`"]
+        else:
+            names = [name for name, cls in answers_to(question).items() if field_at(cls, path) is not None]
+            others = other_answers(question, wrong.data)
+            owners = [f"`{question}: {name}`" for name in names if name not in others or others.issuperset(names)]
+        if question in wrong.data and path == [discriminator_of_question(question)]:
+            return with_note(f"remove it; `{question}` says this, with one of {listed(choices_at(term))}", term)
+        if path == [discriminator_of_question(question)]:
+            return with_note(f"write `{question}: ANSWER`, with one of {listed(choices_at(term))}", term)
+        where = f"`{'.'.join(path)}`, a field of {listed(owners[:NAMES_AT_MOST])}"
+        return with_note(f"here this is {where}: move it there, or remove it", term)
+    return ""
+
+
+def with_note(help: str, term: Term) -> str:
+    return f"{help}{' ' if help.endswith('?') else '; '}{term.note}" if term.note else help
+
+
+def choices_at(term: Term) -> list[str]:
+    from specc.answers import answers_to
+
+    return list(answers_to(term.path[0]))
+
+
+def field_at(block: Any, path: Iterable[str]) -> Any:
+    """The field at a path of names inside a block, None where there is none."""
+    info = None
+    for name in path:
+        info = getattr(block, "model_fields", {}).get(name)
+        block = nested_block(info.annotation) if info is not None else None
+    return info
+
+
+def as_ours(term: Term, info: Any, value: Any) -> str | None:
+    """The value as our field takes it, where that is another one."""
+    choices = list(choices_of(info.annotation))
+    if isinstance(value, str) and choices:
+        word = word_for(term.field, value) or closest(value, choices)
+        return word if word != value else None
+    return filled(info.annotation, value)
 
 
 def blocks() -> Iterator[tuple[str, type[Block]]]:
@@ -506,9 +615,27 @@ def unknown_answer(wrong: Wrong) -> Says:
     if not isinstance(given, str):
         what = f"`{question}` is empty" if given is None else f"{shown(given)} is not an answer to `{question}`"
         return Says("unknown-answer", what, why, f"write `{question}: {next(iter(names))}`, or another of them")
-    near = closest(given, names)
+    near = word_for(f"{question}.{discriminator}", given)
+    if near is None and (near := answer_of_algorithm(question, given)) is not None:
+        return Says(
+            "unknown-answer",
+            f"there is no {question} called {shown(given)}",
+            why,
+            f"did you mean `{near}`? it is the {question} of the algorithm {shown(given)}",
+        )
+    near = near or closest(given, names)
     help = f"did you mean `{near}`?" if near else f"choose one of them; `specc answers {question}` says what each is"
     return Says("unknown-answer", f"there is no {question} called {shown(given)}", why, help)
+
+
+def answer_of_algorithm(question: str, name: str) -> str | None:
+    """What the shipped algorithm of this name answers to a question, None where there is no such algorithm."""
+    from specc.source import read_source
+
+    known = name.strip().lower().replace("-", "_")
+    if known not in paths.algorithm_names():
+        return None
+    return given_answer(question, read_source(paths.find_spec(known)).data) or None
 
 
 def no_answer(wrong: Wrong) -> Says:
@@ -534,13 +661,25 @@ def no_answer(wrong: Wrong) -> Says:
 
 
 def discriminator_of(wrong: Wrong) -> str:
+    return discriminator_of_question(str(wrong.loc[0]))
+
+
+def discriminator_of_question(question: str) -> str:
+    """The key whose word is the answer; empty for a block that is no question."""
     from specc.answers import QUESTIONS
 
-    return QUESTIONS[str(wrong.loc[0])].discriminator
+    return QUESTIONS[question].discriminator if question in QUESTIONS else ""
 
 
 def misspelt_discriminator(wrong: Wrong) -> str | None:
-    return next((key for key in wrong.value if closest(key, [discriminator_of(wrong)])), None)
+    """The key that is like it, or that has one of the answers and is no field of any."""
+    from specc.answers import answers_to
+
+    names = answers_to(str(wrong.loc[0]))
+    fields = {field for cls in names.values() for field in cls.model_fields}
+    like = [key for key in wrong.value if closest(key, [discriminator_of(wrong)])]
+    told = [key for key, value in wrong.value.items() if isinstance(value, str) and value in names]
+    return next((key for key in [*like, *told] if key not in fields), None)
 
 
 def wrong_type(wrong: Wrong) -> Says:
@@ -580,6 +719,8 @@ def written_out(question: str, answer: str) -> str:
 def retyped(wrong: Wrong) -> str:
     """The edit that gives a value the type that its field takes."""
     value, field = wrong.value, wrong.field
+    if isinstance(value, list) and len(value) == 1 and wrong.kind in ("int_type", "float_type", "bool_type"):
+        return f"write {shown(value[0], quote='')}, without brackets"
     if value is None:
         required = wrong.info is None or wrong.info.is_required()
         return f"write {wrong.takes} after `{field}:`" if required else "write a value, or remove the line"
@@ -597,11 +738,27 @@ def retyped(wrong: Wrong) -> str:
 
 
 def block_form(wrong: Wrong) -> str:
-    """How the block that a field takes is written."""
+    """How the block that a field takes is written, with the value that was given where that says enough."""
     names = list(getattr(block_at(wrong.path, wrong.data), "model_fields", {}))
+    if wrong.info is not None and (text := filled(wrong.info.annotation, wrong.value)):
+        return text
     if wrong.info is not None and reads_list(wrong.info.metadata):
         return f"[{', '.join(names)}]"
     return f"{{{', '.join(f'{name}: ...' for name in names)}}}"
+
+
+def filled(annotation: Any, value: Any) -> str | None:
+    """A block with the numbers given for it: one each, or one for all where these have one default, as in a clip."""
+    fields = getattr(nested_block(annotation), "model_fields", {})
+    usual = {name: info for name, info in fields.items() if info.is_required() or info.default is not None}
+    values = value if isinstance(value, list) else [value]
+    if len(usual) < 2 or not all(map(is_number, values)):
+        return None
+    if len(values) == 1 and len({repr(info.get_default()) for info in usual.values()}) == 1:
+        values = values * len(usual)
+    if len(values) != len(usual):
+        return None
+    return "{" + ", ".join(f"{name}: {number:g}" for name, number in zip(usual, values, strict=True)) + "}"
 
 
 def read_as_meant(wrong: Wrong, text: str) -> str:
@@ -649,7 +806,8 @@ def unknown_choice(wrong: Wrong) -> Says:
     if wrong.loc == ("specc",):
         return unknown_version(wrong)
     choices = list(choices_of(wrong.info.annotation)) if wrong.info is not None else []
-    near = closest(wrong.value, choices)
+    near = word_for(".".join(map(str, wrong.path)), wrong.value) or closest(wrong.value, choices)
+    near = near if near in choices else None
     others = [name for name in homes_of_choice(wrong) if near is None]
     why = wrong.meaning
     if near is not None:

@@ -222,7 +222,7 @@ def fields_of(cls: type[Block], skip: str = "") -> Iterator[str]:
     for name, info in cls.model_fields.items():
         if name == skip:
             continue
-        default = "required" if info.is_required() else f"[{as_yaml(info.default)}]"
+        default = "required" if info.is_required() else f"[{as_yaml(info.get_default(call_default_factory=True))}]"
         yield f"{name} {default}: {wanted(info.annotation, info.metadata)}"
         yield f"  {describe_field(cls, name)}"
         if (nested := nested_block(info.annotation)) is not None:
