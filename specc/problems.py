@@ -419,7 +419,7 @@ def unknown_key(wrong: Wrong, meant: Loc | None) -> Says:
     elif len(wrong.loc) == 1:
         why = f"the keys of a spec are {', '.join(fields)}"
     homes, elsewhere = homes_of(wrong)
-    if called := called_here(wrong):
+    if called := called_here(wrong) or one_level_too_high(wrong):
         help = called
     elif meant is not None:
         help = f"did you mean `{meant[-1]}`?"
@@ -480,6 +480,16 @@ def called_here(wrong: Wrong) -> str:
     return ""
 
 
+def one_level_too_high(wrong: Wrong) -> str:
+    """The help for a field of the one block inside this one that has it, empty where there is none or are several."""
+    if wrong.block is None:
+        return ""
+    homes = [name for name, block in inner(wrong.block) if wrong.field in block.model_fields]
+    if len(homes) != 1 or not isinstance(wrong.value, str | int | float):
+        return ""
+    return f"write `{nested(wrong.block, (homes[0], wrong.field), shown(wrong.value, quote=''))}`"
+
+
 def nested(block: Any, path: tuple[str, ...], text: str) -> str:
     """A field as a spec writes it, `text` at the end of the path, with dots for what the blocks on the way need."""
     if len(path) == 1:
@@ -496,7 +506,7 @@ def called_elsewhere(wrong: Wrong) -> str:
 
     for term in terms(wrong.field):
         question, *path = term.path
-        if question in wrong.path[:1]:
+        if question in wrong.path[:1] or term.common:
             continue
         if not is_question(question):
             owners = [f"`{question}`"]
@@ -538,7 +548,7 @@ def as_ours(term: Term, info: Any, value: Any) -> str | None:
     if isinstance(value, str) and choices:
         word = word_for(term.field, value) or closest(value, choices)
         return word if word != value else None
-    return filled(info.annotation, value)
+    return filled(info, value)
 
 
 def blocks() -> Iterator[tuple[str, type[Block]]]:
@@ -614,7 +624,15 @@ def unknown_answer(wrong: Wrong) -> Says:
     why = f'a spec answers "{ASKED[question]}" with one of {", ".join(names)}'
     if not isinstance(given, str):
         what = f"`{question}` is empty" if given is None else f"{shown(given)} is not an answer to `{question}`"
-        return Says("unknown-answer", what, why, f"write `{question}: {next(iter(names))}`, or another of them")
+        if isinstance(given, list) and len(given) == 1 and isinstance(given[0], str) and given[0] in names:
+            return Says("unknown-answer", what, why, f"write `{discriminator}: {given[0]}`, without brackets")
+        taking = [
+            written_out(question, name, given) for name in names if is_number(given) and needs_number(names[name])
+        ]
+        forms = taking or [next(iter(names))]
+        help = f"write `{question}: {forms[0]}`"
+        help += "".join(f", or `{form}`" for form in forms[1:]) or ", or another of them" * (not taking)
+        return Says("unknown-answer", what, why, help)
     near = word_for(f"{question}.{discriminator}", given)
     if near is None and (near := answer_of_algorithm(question, given)) is not None:
         return Says(
@@ -705,15 +723,29 @@ def several_answers(wrong: Wrong) -> Says:
     )
 
 
-def written_out(question: str, answer: str) -> str:
-    """An answer as a spec writes it, with dots for the fields that it needs."""
+def needs_number(answer: type[Block]) -> bool:
+    """Whether an answer has one field that has to be given, and that may be a number."""
+    needed = [info for info in answer.model_fields.values() if info.is_required()]
+    return len(needed) == 1 and bool({int, float} & {plain(arm) for arm in arms(needed[0].annotation)})
+
+
+def arms(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def plain(annotation: Any) -> Any:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def written_out(question: str, answer: str, value: Any = "...") -> str:
+    """An answer as a spec writes it, with dots or `value` for the fields that it needs."""
     from specc.answers import QUESTIONS, answers_to
 
     key = QUESTIONS[question].discriminator
     fields = getattr(answers_to(question).get(answer), "model_fields", {})
     needed = [name for name, info in fields.items() if info.is_required() and name != key]
     text = shown(answer, quote="")
-    return f"{{{key}: {text}, {', '.join(f'{name}: ...' for name in needed)}}}" if needed else text
+    return f"{{{key}: {text}, {', '.join(f'{name}: {value}' for name in needed)}}}" if needed else text
 
 
 def retyped(wrong: Wrong) -> str:
@@ -740,24 +772,30 @@ def retyped(wrong: Wrong) -> str:
 def block_form(wrong: Wrong) -> str:
     """How the block that a field takes is written, with the value that was given where that says enough."""
     names = list(getattr(block_at(wrong.path, wrong.data), "model_fields", {}))
-    if wrong.info is not None and (text := filled(wrong.info.annotation, wrong.value)):
+    if wrong.info is not None and (text := filled(wrong.info, wrong.value)):
         return text
     if wrong.info is not None and reads_list(wrong.info.metadata):
         return f"[{', '.join(names)}]"
     return f"{{{', '.join(f'{name}: ...' for name in names)}}}"
 
 
-def filled(annotation: Any, value: Any) -> str | None:
+def filled(info: Any, value: Any) -> str | None:
     """A block with the numbers given for it: one each, or one for all where these have one default, as in a clip."""
-    fields = getattr(nested_block(annotation), "model_fields", {})
-    usual = {name: info for name, info in fields.items() if info.is_required() or info.default is not None}
-    values = value if isinstance(value, list) else [value]
+    from specc.source import resolve
+
+    fields = getattr(nested_block(info.annotation), "model_fields", {})
+    usual = {name: field for name, field in fields.items() if field.is_required() or field.default is not None}
+    given = value if isinstance(value, list) else [value]
+    values = [resolve(item) if isinstance(item, str) else item for item in given]
     if len(usual) < 2 or not all(map(is_number, values)):
         return None
-    if len(values) == 1 and len({repr(info.get_default()) for info in usual.values()}) == 1:
+    optional = not any(field.is_required() for field in usual.values())
+    if len(values) == 1 and optional and len({field.default for field in usual.values()}) == 1:
         values = values * len(usual)
     if len(values) != len(usual):
         return None
+    if reads_list(info.metadata):
+        return f"[{', '.join(f'{number:g}' for number in values)}]"
     return "{" + ", ".join(f"{name}: {number:g}" for name, number in zip(usual, values, strict=True)) + "}"
 
 

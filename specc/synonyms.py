@@ -10,11 +10,15 @@ from typing import NamedTuple
 
 
 class Term(NamedTuple):
-    """Names that others have for one field; `note` says how its values differ from theirs."""
+    """Names that others have for one field; `note` says how its values differ from theirs.
+
+    Of a `common` word it is meant only in the block that the field is in.
+    """
 
     field: str
     names: str
     note: str = ""
+    common: bool = False
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -23,8 +27,9 @@ class Term(NamedTuple):
 
 FIELDS = (
     Term("reward.clip", "reward_clip reward_clip_range clip_reward_range"),
-    Term("reward.overlong.buffer", "len overlong_buffer_len soft_punish_cache"),
-    Term("reward.overlong.limit", "max_len max_length max_response_length max_resp_len"),
+    Term("reward.overlong.buffer", "len", common=True),
+    Term("reward.overlong.buffer", "overlong_buffer_len soft_punish_cache"),
+    Term("reward.overlong.limit", "max_len max_length max_response_length max_resp_len", common=True),
     Term("reward.overlong.penalty", "penalty_factor overlong_penalty_factor"),
     Term(
         "reward.missing_eos",
@@ -37,6 +42,7 @@ FIELDS = (
     Term("kl.coefficient.adaptive.target", "target_kl kl_target"),
     Term("kl.coefficient.adaptive.horizon", "kl_horizon"),
     Term("baseline.source", "adv_estimator advantage_estimator", "`normalization:` says what divides it"),
+    Term("baseline.decay", "momentum ema_decay", common=True),
     Term("baseline.gae_lambda", "lam lambda lambd lmbda gae_lam lambda_gae"),
     Term("baseline.gamma", "discount discount_factor"),
     Term("baseline.value_clip", "cliprange_value value_clip_range vf_clip_param value_clip_eps clip_range_vf"),
@@ -51,6 +57,8 @@ FIELDS = (
         "objective.clip.high",
         "epsilon_high eps_high clip_ratio_high eps_clip_high clip_range_high cliprange_high clip_high clip_higher",
     ),
+    Term("objective.clip.low", "min lower lower_bound", "the ratio is clipped below 1 - low", common=True),
+    Term("objective.clip.high", "max upper upper_bound", "the ratio is clipped above 1 + high", common=True),
     Term("objective.clip.dual", "delta clip_ratio_c dual_clip"),
     Term("objective.detached_clip.low", "epsilon_low eps_low clip_ratio_low"),
     Term("objective.detached_clip.high", "epsilon_high eps_high clip_ratio_high", "the weight is at most 1 + high"),
@@ -58,6 +66,8 @@ FIELDS = (
     Term("objective.max_length", "loss_scale_factor"),
     Term("objective.ratio", "importance_sampling_level is_level importance_ratio", "GSPO has sequence_mean"),
     Term("objective.entropy_bonus", "entropy_coef entropy_coeff ent_coef entropy_loss_coef entropy_weight"),
+    Term("objective.margin", "gamma simpo_gamma target_margin", "it is SimPO's gamma, and not gamma/beta", common=True),
+    Term("objective.length_normalized", "average_log_prob length_normalization"),
     Term("sampling.group_size", "num_generations n rollout_n n_samples_per_prompt num_samples_per_prompt rloo_k"),
     Term("sampling.group_size", "num_samples num_return_sequences samples_per_prompt num_responses_per_prompt"),
     Term("sampling.temperature", "temp"),

@@ -64,3 +64,20 @@ def test_words_lead_to_choices(field: str) -> None:
     assert set(WORDS[field].values()) <= choices
     assert not set(WORDS[field]) & choices
     assert word_for(field, next(iter(WORDS[field])).upper()) in choices
+
+
+@pytest.mark.parametrize("value", [[[1]], [{}], [None], {"a": [1]}, 10**18, float("nan"), True, "", [], "1e999", ["x"]])
+def test_any_value_of_another_name_has_a_help(value: object) -> None:
+    """What is written under another name may be anything that YAML holds."""
+    blocks = {
+        "reward": {"source": "verifier", "reward_clip": value, "overlong_buffer": value},
+        "kl": {"placement": "loss", "beta": value, "target_kl": value, "kl_loss_type": value},
+        "objective": {"quantity": "token_advantage", "clip_ratio": value, "epsilon_low": value, "loss_type": value},
+        "normalization": value,
+        "baseline": {"type": value},
+        "sampling": {"num_generations": value, "dynamic_sampling": value, "group_size": value},
+        "n": value,
+    }
+    with pytest.raises(SpecError) as caught:
+        check(Source("spec.yaml", data=blocks))
+    assert all(problem.help for problem in caught.value.problems)
