@@ -423,6 +423,8 @@ def unknown_key(wrong: Wrong, meant: Loc | None) -> Says:
         help = called
     elif meant is not None:
         help = f"did you mean `{meant[-1]}`?"
+    elif len(wrong.loc) == 1 and (algorithm := shipped(wrong.value)) is not None:
+        help = f"remove it; `specc new NAME --from {algorithm}` writes a spec with the answers of {algorithm}"
     elif ":" in wrong.field:
         help = f"put a space after the colon: {shown(wrong.field.replace(':', ': ', 1))}"
     elif homes:
@@ -650,10 +652,14 @@ def answer_of_algorithm(question: str, name: str) -> str | None:
     """What the shipped algorithm of this name answers to a question, None where there is no such algorithm."""
     from specc.source import read_source
 
-    known = name.strip().lower().replace("-", "_")
-    if known not in paths.algorithm_names():
-        return None
-    return given_answer(question, read_source(paths.find_spec(known)).data) or None
+    known = shipped(name)
+    return known and (given_answer(question, read_source(paths.find_spec(known)).data) or None)
+
+
+def shipped(name: object) -> str | None:
+    """The shipped algorithm of this name, None where there is none."""
+    known = str(name).strip().lower().replace("-", "_")
+    return known if known in paths.algorithm_names() else None
 
 
 def no_answer(wrong: Wrong) -> Says:
