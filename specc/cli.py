@@ -417,7 +417,7 @@ def verify(specs: tuple[str, ...], as_json: bool, group_size: int | None, seed: 
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         raise click.ClickException(f"specc verify needs {package}; run: pip install 'specc[verify]'") from None
-    console, read, results = report.console(), [], []
+    read, results = [], []
     for name in specs:  # all of them before the first is verified, so that what is wrong with any is said at once
         if name in scripts:
             read.append(read_script(Path(name)))
@@ -435,13 +435,13 @@ def verify(specs: tuple[str, ...], as_json: bool, group_size: int | None, seed: 
         if as_json:
             click.echo(json.dumps(report.as_json(verified), allow_nan=False))
         elif len(specs) == 1:
-            console.print(report.render(verified))
+            click.echo(report.text_of(report.render(verified)))
     if not as_json and len(specs) > 1:
-        console.print(report.summary(results))
+        click.echo(report.text_of(report.summary(results)))
         for verified in results:
             if verified.fails:
-                console.print()
-                console.print(report.render(verified))
+                click.echo()
+                click.echo(report.text_of(report.render(verified)))
     if plot is not None and results[0].variance is None:
         raise click.ClickException(f"--plot {plot}: a script on pairs has no weight and no noise that are drawn")
     if plot is not None:

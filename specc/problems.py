@@ -15,6 +15,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeGuard, Union, get_args, get_origin
 
+from specc import paths
+from specc.synonyms import Term, terms, word_for
+
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
@@ -398,7 +401,9 @@ def misspelt(found: list[Wrong]) -> dict[Loc, Loc]:
             for other in found
             if other.kind == "missing" and other.loc[:-1] == wrong.loc[:-1] and other.loc not in pairs.values()
         ]
-        if (meant := closest(wrong.field, missing)) is not None:
+        called = (term.path[-1] for term in terms_of(wrong) if term.path[:-1] == wrong.path[:-1])
+        meant = next((name for name in called if name in missing), None) or closest(wrong.field, missing)
+        if meant is not None:
             pairs[wrong.loc] = (*wrong.loc[:-1], meant)
     return pairs
 
@@ -413,13 +418,21 @@ def unknown_key(wrong: Wrong, meant: Loc | None) -> Says:
         why = f"{owner} has no fields"
     elif len(wrong.loc) == 1:
         why = f"the keys of a spec are {', '.join(fields)}"
-    homes = homes_of(wrong.field, besides=wrong.block)
-    if meant is not None:
+    homes, elsewhere = homes_of(wrong)
+    if called := called_here(wrong) or one_level_too_high(wrong):
+        help = called
+    elif meant is not None:
         help = f"did you mean `{meant[-1]}`?"
+    elif len(wrong.loc) == 1 and (algorithm := shipped(wrong.value)) is not None:
+        help = f"remove it; `specc new NAME --from {algorithm}` writes a spec with the answers of {algorithm}"
     elif ":" in wrong.field:
         help = f"put a space after the colon: {shown(wrong.field.replace(':', ': ', 1))}"
     elif homes:
         help = f"`{wrong.field}` is a field of {listed(homes[:NAMES_AT_MOST])}: move it there, or remove it"
+    elif called := called_elsewhere(wrong):
+        help = called
+    elif elsewhere:
+        help = f"`{wrong.field}` is a field of {listed(elsewhere[:NAMES_AT_MOST])}: move it there, or remove it"
     elif (near := closest(wrong.field, fields)) is not None:
         help = f"did you mean `{near}`?"
     else:
@@ -427,9 +440,117 @@ def unknown_key(wrong: Wrong, meant: Loc | None) -> Says:
     return Says("unknown-key", f"{owner} has no field {shown(wrong.field)}", why, help)
 
 
-def homes_of(field: str, besides: object) -> list[str]:
-    """The blocks that do have a field of this name."""
-    return [name for name, block in blocks() if block is not besides and field in block.model_fields]
+def homes_of(wrong: Wrong) -> tuple[list[str], list[str]]:
+    """The blocks that do have a field of this name: those that the spec may have, and those of other answers."""
+    from specc.answers import QUESTIONS
+
+    homes = [name for name, block in blocks() if block is not wrong.block and wrong.field in block.model_fields]
+    others = {f"`{question}: {name}`" for question in QUESTIONS for name in other_answers(question, wrong.data)}
+    return [name for name in homes if name not in others], [name for name in homes if name in others]
+
+
+def other_answers(question: str, data: Mapping[str, Any]) -> set[str]:
+    """The answers that the file does not give to a question, none where it gives no known one."""
+    from specc.answers import answers_to
+
+    names, given = set(answers_to(question)), given_answer(question, data)
+    return names - {given} if given in names else set()
+
+
+# --- names that other libraries have for our fields ---
+
+
+def terms_of(wrong: Wrong) -> list[Term]:
+    """What others call so, of the block that it is written in; the first is meant."""
+    owner = tuple(map(str, wrong.path[:-1]))
+    inside = [term for term in terms(wrong.field) if term.path[: len(owner)] == owner != ()]
+    return [term for term in inside if field_at(wrong.block, term.path[len(owner) :]) is not None]
+
+
+def called_here(wrong: Wrong) -> str:
+    """The help for another library's name of a field of this block, empty where it is none."""
+    for term in terms_of(wrong):
+        path = term.path[len(wrong.path) - 1 :]
+        info = field_at(wrong.block, path)
+        if is_question(term.path[0]) and len(term.path) == 2 and path[-1] == discriminator_of(wrong):
+            return with_note(f"remove it; `{path[-1]}` says this, with one of {listed(choices_at(term))}", term)
+        value = as_ours(term, info, wrong.value)
+        if len(path) == 1 and value is None:
+            return with_note(f"did you mean `{path[0]}`?", term)
+        text = value or (shown(wrong.value, quote="") if isinstance(wrong.value, str | int | float) else "...")
+        return with_note(f"write `{nested(wrong.block, path, text)}`", term)
+    return ""
+
+
+def one_level_too_high(wrong: Wrong) -> str:
+    """The help for a field of the one block inside this one that has it, empty where there is none or are several."""
+    if wrong.block is None:
+        return ""
+    homes = [name for name, block in inner(wrong.block) if wrong.field in block.model_fields]
+    if len(homes) != 1 or not isinstance(wrong.value, str | int | float):
+        return ""
+    return f"write `{nested(wrong.block, (homes[0], wrong.field), shown(wrong.value, quote=''))}`"
+
+
+def nested(block: Any, path: tuple[str, ...], text: str) -> str:
+    """A field as a spec writes it, `text` at the end of the path, with dots for what the blocks on the way need."""
+    if len(path) == 1:
+        return f"{path[0]}: {text}"
+    inside = nested_block(block.model_fields[path[0]].annotation)
+    fields = getattr(inside, "model_fields", {})
+    needed = [f"{name}: ..." for name, info in fields.items() if info.is_required() and name != path[1]]
+    return f"{path[0]}: {{{', '.join([nested(inside, path[1:], text), *needed])}}}"
+
+
+def called_elsewhere(wrong: Wrong) -> str:
+    """The help for another library's name of a field of another block, empty where it is none."""
+    from specc.answers import answers_to
+
+    for term in terms(wrong.field):
+        question, *path = term.path
+        if question in wrong.path[:1] or term.common:
+            continue
+        if not is_question(question):
+            owners = [f"`{question}`"]
+        else:
+            names = [name for name, cls in answers_to(question).items() if field_at(cls, path) is not None]
+            others = other_answers(question, wrong.data)
+            owners = [f"`{question}: {name}`" for name in names if name not in others or others.issuperset(names)]
+        if question in wrong.data and path == [discriminator_of_question(question)]:
+            return with_note(f"remove it; `{question}` says this, with one of {listed(choices_at(term))}", term)
+        if path == [discriminator_of_question(question)]:
+            return with_note(f"write `{question}: ANSWER`, with one of {listed(choices_at(term))}", term)
+        where = f"`{'.'.join(path)}`, a field of {listed(owners[:NAMES_AT_MOST])}"
+        return with_note(f"here this is {where}: move it there, or remove it", term)
+    return ""
+
+
+def with_note(help: str, term: Term) -> str:
+    return f"{help}{' ' if help.endswith('?') else '; '}{term.note}" if term.note else help
+
+
+def choices_at(term: Term) -> list[str]:
+    from specc.answers import answers_to
+
+    return list(answers_to(term.path[0]))
+
+
+def field_at(block: Any, path: Iterable[str]) -> Any:
+    """The field at a path of names inside a block, None where there is none."""
+    info = None
+    for name in path:
+        info = getattr(block, "model_fields", {}).get(name)
+        block = nested_block(info.annotation) if info is not None else None
+    return info
+
+
+def as_ours(term: Term, info: Any, value: Any) -> str | None:
+    """The value as our field takes it, where that is another one."""
+    choices = list(choices_of(info.annotation))
+    if isinstance(value, str) and choices:
+        word = word_for(term.field, value) or closest(value, choices)
+        return word if word != value else None
+    return filled(info, value)
 
 
 def blocks() -> Iterator[tuple[str, type[Block]]]:
@@ -505,10 +626,40 @@ def unknown_answer(wrong: Wrong) -> Says:
     why = f'a spec answers "{ASKED[question]}" with one of {", ".join(names)}'
     if not isinstance(given, str):
         what = f"`{question}` is empty" if given is None else f"{shown(given)} is not an answer to `{question}`"
-        return Says("unknown-answer", what, why, f"write `{question}: {next(iter(names))}`, or another of them")
-    near = closest(given, names)
+        if isinstance(given, list) and len(given) == 1 and isinstance(given[0], str) and given[0] in names:
+            return Says("unknown-answer", what, why, f"write `{discriminator}: {given[0]}`, without brackets")
+        taking = [
+            written_out(question, name, given) for name in names if is_number(given) and needs_number(names[name])
+        ]
+        forms = taking or [next(iter(names))]
+        help = f"write `{question}: {forms[0]}`"
+        help += "".join(f", or `{form}`" for form in forms[1:]) or ", or another of them" * (not taking)
+        return Says("unknown-answer", what, why, help)
+    near = word_for(f"{question}.{discriminator}", given)
+    if near is None and (near := answer_of_algorithm(question, given)) is not None:
+        return Says(
+            "unknown-answer",
+            f"there is no {question} called {shown(given)}",
+            why,
+            f"did you mean `{near}`? it is the {question} of the algorithm {shown(given)}",
+        )
+    near = near or closest(given, names)
     help = f"did you mean `{near}`?" if near else f"choose one of them; `specc answers {question}` says what each is"
     return Says("unknown-answer", f"there is no {question} called {shown(given)}", why, help)
+
+
+def answer_of_algorithm(question: str, name: str) -> str | None:
+    """What the shipped algorithm of this name answers to a question, None where there is no such algorithm."""
+    from specc.source import read_source
+
+    known = shipped(name)
+    return known and (given_answer(question, read_source(paths.find_spec(known)).data) or None)
+
+
+def shipped(name: object) -> str | None:
+    """The shipped algorithm of this name, None where there is none."""
+    known = str(name).strip().lower().replace("-", "_")
+    return known if known in paths.algorithm_names() else None
 
 
 def no_answer(wrong: Wrong) -> Says:
@@ -534,13 +685,25 @@ def no_answer(wrong: Wrong) -> Says:
 
 
 def discriminator_of(wrong: Wrong) -> str:
+    return discriminator_of_question(str(wrong.loc[0]))
+
+
+def discriminator_of_question(question: str) -> str:
+    """The key whose word is the answer; empty for a block that is no question."""
     from specc.answers import QUESTIONS
 
-    return QUESTIONS[str(wrong.loc[0])].discriminator
+    return QUESTIONS[question].discriminator if question in QUESTIONS else ""
 
 
 def misspelt_discriminator(wrong: Wrong) -> str | None:
-    return next((key for key in wrong.value if closest(key, [discriminator_of(wrong)])), None)
+    """The key that is like it, or that has one of the answers and is no field of any."""
+    from specc.answers import answers_to
+
+    names = answers_to(str(wrong.loc[0]))
+    fields = {field for cls in names.values() for field in cls.model_fields}
+    like = [key for key in wrong.value if closest(key, [discriminator_of(wrong)])]
+    told = [key for key, value in wrong.value.items() if isinstance(value, str) and value in names]
+    return next((key for key in [*like, *told] if key not in fields), None)
 
 
 def wrong_type(wrong: Wrong) -> Says:
@@ -566,20 +729,36 @@ def several_answers(wrong: Wrong) -> Says:
     )
 
 
-def written_out(question: str, answer: str) -> str:
-    """An answer as a spec writes it, with dots for the fields that it needs."""
+def needs_number(answer: type[Block]) -> bool:
+    """Whether an answer has one field that has to be given, and that may be a number."""
+    needed = [info for info in answer.model_fields.values() if info.is_required()]
+    return len(needed) == 1 and bool({int, float} & {plain(arm) for arm in arms(needed[0].annotation)})
+
+
+def arms(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def plain(annotation: Any) -> Any:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+def written_out(question: str, answer: str, value: Any = "...") -> str:
+    """An answer as a spec writes it, with dots or `value` for the fields that it needs."""
     from specc.answers import QUESTIONS, answers_to
 
     key = QUESTIONS[question].discriminator
     fields = getattr(answers_to(question).get(answer), "model_fields", {})
     needed = [name for name, info in fields.items() if info.is_required() and name != key]
     text = shown(answer, quote="")
-    return f"{{{key}: {text}, {', '.join(f'{name}: ...' for name in needed)}}}" if needed else text
+    return f"{{{key}: {text}, {', '.join(f'{name}: {value}' for name in needed)}}}" if needed else text
 
 
 def retyped(wrong: Wrong) -> str:
     """The edit that gives a value the type that its field takes."""
     value, field = wrong.value, wrong.field
+    if isinstance(value, list) and len(value) == 1 and wrong.kind in ("int_type", "float_type", "bool_type"):
+        return f"write {shown(value[0], quote='')}, without brackets"
     if value is None:
         required = wrong.info is None or wrong.info.is_required()
         return f"write {wrong.takes} after `{field}:`" if required else "write a value, or remove the line"
@@ -597,11 +776,33 @@ def retyped(wrong: Wrong) -> str:
 
 
 def block_form(wrong: Wrong) -> str:
-    """How the block that a field takes is written."""
+    """How the block that a field takes is written, with the value that was given where that says enough."""
     names = list(getattr(block_at(wrong.path, wrong.data), "model_fields", {}))
+    if wrong.info is not None and (text := filled(wrong.info, wrong.value)):
+        return text
     if wrong.info is not None and reads_list(wrong.info.metadata):
         return f"[{', '.join(names)}]"
     return f"{{{', '.join(f'{name}: ...' for name in names)}}}"
+
+
+def filled(info: Any, value: Any) -> str | None:
+    """A block with the numbers given for it: one each, or one for all where these have one default, as in a clip."""
+    from specc.source import resolve
+
+    fields = getattr(nested_block(info.annotation), "model_fields", {})
+    usual = {name: field for name, field in fields.items() if field.is_required() or field.default is not None}
+    given = value if isinstance(value, list) else [value]
+    values = [resolve(item) if isinstance(item, str) else item for item in given]
+    if len(usual) < 2 or not all(map(is_number, values)):
+        return None
+    optional = not any(field.is_required() for field in usual.values())
+    if len(values) == 1 and optional and len({field.default for field in usual.values()}) == 1:
+        values = values * len(usual)
+    if len(values) != len(usual):
+        return None
+    if reads_list(info.metadata):
+        return f"[{', '.join(f'{number:g}' for number in values)}]"
+    return "{" + ", ".join(f"{name}: {number:g}" for name, number in zip(usual, values, strict=True)) + "}"
 
 
 def read_as_meant(wrong: Wrong, text: str) -> str:
@@ -649,7 +850,8 @@ def unknown_choice(wrong: Wrong) -> Says:
     if wrong.loc == ("specc",):
         return unknown_version(wrong)
     choices = list(choices_of(wrong.info.annotation)) if wrong.info is not None else []
-    near = closest(wrong.value, choices)
+    near = word_for(".".join(map(str, wrong.path)), wrong.value) or closest(wrong.value, choices)
+    near = near if near in choices else None
     others = [name for name in homes_of_choice(wrong) if near is None]
     why = wrong.meaning
     if near is not None:

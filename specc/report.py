@@ -209,10 +209,13 @@ def answers_of(question: str, answer: str | None = None) -> str:
         block = BLOCKS[question]
         return "\n".join([f"{question}: {' '.join((block.__doc__ or '').split())}", *indented(fields_of(block))])
     parts = [f"{question}: {ASKED[question]}\n{written(question)}"]
+    told_of: dict[tuple[str, ...], str] = {}
     for name, cls in answers_to(question).items():
         if answer in (None, name):
             told = f"{cls.summary()}." if answer is None else inspect.cleandoc(cls.__doc__ or "")
-            fields = fields_of(cls, skip=cls.discriminator)
+            fields = list(fields_of(cls, skip=cls.discriminator))
+            if (like := told_of.setdefault(tuple(fields), name)) != name and fields:
+                fields = [f"its fields are those of {like}"]
             parts.append("\n".join([name, *indented(told.splitlines()), *indented(fields, "    ")]))
     return "\n\n".join(parts)
 
@@ -222,7 +225,7 @@ def fields_of(cls: type[Block], skip: str = "") -> Iterator[str]:
     for name, info in cls.model_fields.items():
         if name == skip:
             continue
-        default = "required" if info.is_required() else f"[{as_yaml(info.default)}]"
+        default = "required" if info.is_required() else f"[{as_yaml(info.get_default(call_default_factory=True))}]"
         yield f"{name} {default}: {wanted(info.annotation, info.metadata)}"
         yield f"  {describe_field(cls, name)}"
         if (nested := nested_block(info.annotation)) is not None:

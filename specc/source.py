@@ -484,7 +484,8 @@ SYNTAX = [
         "a colon that YAML does not expect here",
         "either this line is indented further than the one before it, or its text has a `: ` in it, or a colon above "
         "has no space after it",
-        "align the keys of a block; put text with a colon in quotes; put a space after each key's colon",
+        "align the keys of a block, and write an answer that has fields as `kl: {placement: loss, coefficient: 0.04}`; "
+        "put text with a colon in quotes; put a space after each key's colon",
     ),
     (
         "could not find expected ':'",

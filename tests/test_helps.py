@@ -56,7 +56,7 @@ def edit_of(help: str) -> Edit | None:
         return Edit("swap", text=found.group(1))
     if found := re.match(r"choose one of (\w+)|write `(\w+)` or a block", help):
         return Edit("swap", text=found.group(1) or found.group(2))
-    if found := re.match(r"`(\w+)` is a field of .*or remove it", help):
+    if re.match(r"(`\w+` is|here this is `[\w.]+`,) a field of .*or remove it", help):
         return Edit("remove")
     if found := re.match(r"write a (?:whole )?number( of at least 0 and below 1)?", help):
         return Edit("value", text="0.5" if found.group(1) else "1")

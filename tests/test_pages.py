@@ -26,6 +26,11 @@ def test_what_is_printed_is_written_and_files_are_there(tmp_path: Path) -> None:
     assert run("echo one; echo two >&2", tmp_path).output == "one\ntwo\n"
 
 
+def test_what_takes_minutes_is_not_run() -> None:
+    page = "```console\n$ make fuzz MINUTES=40\n0 failures\n$ python tests/fuzz.py\n0 failures\n```\n"
+    assert written(page) == page
+
+
 def test_numbers_that_vary_are_not_compared() -> None:
     page = f"```console\n$ echo 1.5e-3 s{VARIES}\n2.25 s\n$ echo other{VARIES}\nsame\n```\n"
     assert written(page) == page.replace("same", "other")

@@ -27,6 +27,7 @@ def run(*arguments: str | Path) -> Result:
     result = CliRunner().invoke(main, ["verify", *map(str, arguments)])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
+    assert [line for line in result.stdout.splitlines() if line != line.rstrip()] == []
     return result
 
 

@@ -184,6 +184,14 @@ def console() -> Console:
     return Console(highlight=False, markup=False, width=width)
 
 
+def text_of(renderable: RenderableType) -> str:
+    """What is printed, without the blanks to the right of a table."""
+    out = console()
+    with out.capture() as captured:
+        out.print(renderable)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
 def render(verified: Verified) -> RenderableType:
     """The report on one script, a screen long."""
     parts: list[RenderableType] = [heading(verified), indented(verdicts(verified))]
