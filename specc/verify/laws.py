@@ -1235,9 +1235,19 @@ class Weighting:
     """by the sign of the advantage, a ratio from which on, away from 1, there always is one"""
 
 
+@cache
+def weighs_tokens(module: ModuleType) -> bool:
+    """Whether the loss has a weight of each token, which is the only thing that it detaches."""
+    tree = ast.parse(module.__dict__["__source__"])
+    (loss,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "policy_loss")
+    return any(isinstance(node, ast.Attribute) and node.attr == "detach" for node in ast.walk(loss))
+
+
 def weighting_of(script: Script) -> Weighting:
     """The weighting that the script's arguments describe; they are the only thing that is looked at."""
     values = {name: float(value) for name, value in vars(script.hp).items() if type(value) in (int, float)}
+    if weighs_tokens(script.module):
+        raise NotApplicable("each token has a weight of the author's own besides")
     if {"clip_low", "clip_high"} <= values.keys():
         return clip(values["clip_low"], values["clip_high"], values.get("clip_dual", math.inf))
     if {"detached_clip_low", "detached_clip_high"} <= values.keys():
