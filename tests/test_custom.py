@@ -311,7 +311,7 @@ def test_a_law_that_a_function_breaks(place: str, function: str, law: str, tmp_p
 
 
 def test_a_weight_of_tokens_is_no_broken_clip() -> None:
-    """The law about the clip says nothing of a script in which the gradient is weighted besides, by the ratio or not."""
+    """The law about the clip says nothing of a script in which the gradient is weighted besides."""
     objective = {**CLIP, "clip": {"low": 0.2, "high": 0.2}, "token_weight": own("near_policy")}
     script = script_of(spec_of(objective=objective, sampling={"group_size": 4, "minibatches": 2}))
     found = {each.law.name: each.verdict for each in check_laws(script, batches=2)}
