@@ -70,5 +70,5 @@ def provenance(loaded: Loaded) -> tuple[str, str]:
     shipped = path.resolve().parent == algorithms_dir().resolve()
     origin = f"algorithms/{path.name}" if shipped else path.name
     digest = hashlib.sha256(loaded.source.text.encode()).hexdigest()[:16]
-    own = {function.file: function.text_hash for function in Plan(loaded.spec).own_functions}
-    return origin, "".join([digest, *(f"; {file}, sha256 {own_digest}" for file, own_digest in own.items())])
+    own = dict.fromkeys((function.file, function.text_hash) for function in Plan(loaded.spec).own_functions)
+    return origin, "".join([digest, *(f"; {file}, sha256 {own_digest}" for file, own_digest in own)])

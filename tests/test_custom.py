@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ from specc.plan import Plan
 from specc.problems import SpecError
 from specc.render import render
 from specc.spec import Spec
-from specc.verify.laws import check_laws, estimate, family
+from specc.verify.laws import check_laws, estimate, family, make_batch
 from specc.verify.run import verify
-from specc.verify.script import Script
+from specc.verify.script import Script, load_script
 
 PLAIN: dict[str, Any] = {
     "reward": "verifier",
@@ -158,6 +159,86 @@ def test_what_a_function_may_use(body: str, kept: str, tmp_path: Path) -> None:
     assert kept in compiled.script and "pi, tau" not in compiled.script
     assert "\r" not in compiled.script
     ast.parse(compiled.script)
+
+
+MEANS_THE_SAME = {
+    "several names at once": "A, (B, *C) = 2, (3, 4)\nD = E = A\n\n\ndef mine(x):\n    return B * C[0] * E * x\n",
+    "a name within an expression": "A = (B := 3) + 1\n\n\ndef mine(x):\n    return B * x\n",
+    "several statements on a line": "import torch; A = 2; B = A + 1; print(end='')\n\n\n"
+    "def mine(x):\n    return B * torch.relu(x)\n",
+    "breaks of pages": "A = 2\n\x0c\nB = 3\n\x0c\n\ndef mine(x):\n    return A * B * x\n",
+    "odd characters in texts": "A = 'a\x0cb\u2028c\x85d'\n# \u2028\n\ndef mine(x):\n    return len(A) * x\n",
+    "line breaks of others": "A = '''a\r\nb'''\r\n\r\n\r\ndef mine(x):\r\n    return len(A) * x\r\n",
+    "positions only": "def mine(x, /, scored_BG):\n    return scored_BG * x\n",
+    "patterns": "def mine(x):\n    match {1: 2, 'b': 3}:\n        case {1: 2, **c}:\n            return c['b'] * x\n",
+    "modules of a package": "import xml.dom.minidom\nimport xml.etree.ElementTree as tree\nimport xml.sax\n\n\n"
+    "def mine(x):\n    return len(tree.__name__ + xml.dom.minidom.__name__ + xml.sax.__name__) * x\n",
+    "a module of torch": "import torch.nn.functional\n\n\ndef mine(x):\n    return torch.nn.functional.relu(x)\n",
+    "torch.nn by another import": "import torch.nn as nn\n\n\ndef mine(x):\n    return nn.functional.relu(x)\n",
+    "an import that may fail": "def mine(x):\n    try:\n        import cmath\n    except ImportError:\n        pass\n"
+    "    return 2 * x\n",
+    "a generator inside": "def mine(x):\n    def two():\n        yield 2\n\n    return sum(two()) * x\n",
+    "lazy annotations": "from __future__ import annotations\n\n\n"
+    "def mine(x):\n    annotations = 2\n    return annotations * x\n",
+    "what is not run": "A = 2\n\n\ndef mine(x):\n    return A * x\n\n\nif __name__ == '__main__':\n    A = 3\n",
+    "a decorator": "def twice(f):\n    return lambda y: 2*f(y)\n\n\n@twice  # 2\n@twice\ndef mine(x):\n    return x\n",
+    "an odd escape": "def mine(x):\n    return len('\\d') * x\n",
+    "a number called as a tensor": "def mine(x, *, mask_BGT: float = 3,hp: 'int' = 2):\n    return mask_BGT + hp + x\n",
+}
+
+
+@pytest.mark.parametrize("body", MEANS_THE_SAME.values(), ids=MEANS_THE_SAME)
+def test_a_function_means_in_the_script_what_it_means_in_its_file(body: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    (tmp_path / "mine.py").write_bytes(re.sub(r"\bx\b", "returns_BG", body).encode())
+    script = load_script(compile_spec(path).script, "own.py")
+    batch = make_batch(3, 2, 4, 3, spread=1.0)
+    scored_BG = batch.rewards_BG.isfinite()
+    returns_BG = batch.rewards_BG.masked_fill(~scored_BG, 0.0)
+    mine = load_module(tmp_path / "mine.py").mine
+    baseline_BG = mine(returns_BG, scored_BG) if "scored_BG" in body else mine(returns_BG)
+    got_BGT = script.module.compute_advantages(batch.rollouts(script.module), script.hp)
+    wanted_BGT = (returns_BG - baseline_BG)[..., None].expand(batch.mask_BGT.shape)
+    valid_BGT = scored_BG[..., None] & batch.mask_BGT
+    torch.testing.assert_close(got_BGT[valid_BGT], wanted_BGT[valid_BGT])
+
+
+RETURNS = "\n\n\ndef mine(returns_BG):\n    return {} * returns_BG\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("A = 2\nA += 1" + RETURNS.format("A"), "2:1.*`A` is bound by a statement"),
+        ("A = 2\nB = A\nA = 3" + RETURNS.format("B"), "3:1.*`A` is bound a second"),
+        ("A = [2]\nA.append(1)" + RETURNS.format("A[0]"), "2:1.*may change it"),
+        ("A = [2]\nA[0] = 1" + RETURNS.format("A[0]"), "2:1.*may change it"),
+        ("A = [2]\n\n\ndef fill():\n    A.append(1)\n\n\nfill()" + RETURNS.format("A[0]"), "8:1.*may change it"),
+        ("A = 2\n\n\ndef fill():\n    global A\n    A = 1\n\n\nfill()" + RETURNS.format("A"), "5:5.*`A` is bound by"),
+        ("for max in [1]:\n    pass" + RETURNS.format("max"), "1:1.*`max` is bound by"),
+        ("from torch import *" + RETURNS.format("sum([1, 2])"), "1:1.*may bind any name"),
+        ("A = 2" + RETURNS.format("eval('A')"), "5:12.*`eval` reaches names"),
+        (RETURNS.format("2").lstrip() + "\n\nif True:\n    mine = 3\n", "5:1.*`mine` is bound by"),
+        (
+            "from __future__ import annotations\n\n\ndef two(x: B):\n    return x\n\n\nclass B:\n    A = 2"
+            + RETURNS.format("two(B).A"),
+            "4:12.*`B` has no meaning yet",
+        ),
+        (
+            "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from torch import Tensor\n\n\n"
+            "def mine(returns_BG: Tensor):\n    return returns_BG\n",
+            "3:1.*for type checkers only",
+        ),
+        ("def two(x, x):\n    return x" + RETURNS.format("two(1, 2)"), "1:.*not valid Python"),
+        ("return 1" + RETURNS.format("2"), "1:1.*not valid Python"),
+        ("def mine(returns_BG, *, n: int = 2.5):\n    return n * returns_BG\n", "1:25.*not a whole number"),
+        ("def mine(returns_BG, *, n: float = 1e999):\n    return n * returns_BG\n", "1:25.*not a finite one"),
+        (f"def mine(returns_BG, *, n: float = 1{'0' * 400}):\n    return n * returns_BG\n", "1:25.*not a finite one"),
+    ],
+)
+def test_what_would_mean_something_else_is_refused(body: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=rf"mine\.py:{said}"):
+        compile_spec(write(tmp_path, body))
 
 
 def test_names_of_another_file(tmp_path: Path) -> None:
