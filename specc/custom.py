@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError, core_schema
 
 from specc.answers.base import Answer, Block, Effect, Finding, Parameter
@@ -731,6 +731,18 @@ def is_number(value: object) -> bool:
 # -------- in a spec --------
 
 
+def a_number(value: Any) -> Any:
+    """Refuses what is no number, once and not for each of its types."""
+    if not is_number(value):
+        told = f"{shown(value)} is no number that an argument can have"
+        plain = value.strip() if isinstance(value, str) else ""
+        help = f"remove the quotes: {plain}" if re.fullmatch(r"[-+]?\d+(\.\d+)?", plain) else "write a number, e.g. 0.5"
+        refuse_here(
+            "custom-arguments", told, "each becomes an argument of the script: a whole or a finite number", help
+        )
+    return value
+
+
 class Own(Block):
     """A function of the author's, `file.py::function`, and values of its keyword-only numbers.
 
@@ -741,7 +753,7 @@ class Own(Block):
 
     function: Any
     """the function, as file.py::function from the spec's folder"""
-    arguments: Annotated[dict[str, int | float], Field(default_factory=dict)]
+    arguments: Annotated[dict[str, Annotated[int | float, BeforeValidator(a_number)]], Field(default_factory=dict)]
     """values of its keyword-only numbers; the defaults in its file hold for the others"""
 
     @model_validator(mode="before")
@@ -782,9 +794,6 @@ class Own(Block):
                 help = f"did you mean `{near}`?" if near else f"remove it, or add it to {used.name} after a *"
                 what = f"{used.name} has no number {shown(name)}"
                 yield Finding("custom-arguments", place, what, f"it {has}", help, at_key=True)
-            elif not is_number(value):
-                what = f"{name} is not a finite number: {value}"
-                yield Finding("custom-arguments", place, what, "it becomes an argument of the script", "write a number")
             elif known[name].type is int and isinstance(value, float):
                 yield Finding(
                     "custom-arguments",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -256,6 +257,38 @@ def test_names_of_another_file(tmp_path: Path) -> None:
         compile_spec(path)
 
 
+@pytest.mark.parametrize("value", ["true", ".inf", "'0.5'", "null", "[1]"])
+def test_what_is_no_number_is_said_once(value: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "def mine(returns_BG, *, share: float = 0.5):\n    return share * returns_BG\n")
+    asked = path.read_text().replace('"mine.py::mine"', f'"mine.py::mine", "arguments": {{"share": {value}}}')
+    path.write_text(asked)
+    with pytest.raises(SpecError, match="is no number that an argument can have") as caught:
+        compile_spec(path)
+    assert len(caught.value.problems) == 1
+
+
+def test_files_of_the_same_name(tmp_path: Path) -> None:
+    """The script has the hashes of both."""
+    for folder, asks in (("a", "returns_BG"), ("b", "advantages")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(f"def {folder}({asks}):\n    return {asks}\n")
+    answers = {
+        "baseline": {"source": "custom", "function": "a/mine.py::a"},
+        "normalization": {"scope": "custom", "function": "b/mine.py::b"},
+    }
+    path = tmp_path / "own.yaml"
+    path.write_text(json.dumps({"name": "own", **PLAIN, **answers}))
+    assert compile_spec(path).script.count("mine.py, sha256 ") == 2
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "folder.py").mkdir()
+    os.mkfifo(tmp_path / "pipe.py")
+    for name in ("folder", "pipe"):
+        with pytest.raises(SpecError, match=rf"{name}\.py cannot be read"):
+            compile_spec(write(tmp_path, "", function=f"{name}.py::mine"))
+
+
 def test_a_number_may_have_a_name_that_python_keeps(tmp_path: Path) -> None:
     path = write(tmp_path, "def mine(returns_BG, *, lambda_: float = 1.0):\n    return lambda_ * returns_BG\n")
     assert "baseline_lambda_: float" in compile_spec(path).script
@@ -389,6 +422,16 @@ def test_a_law_that_a_function_breaks(place: str, function: str, law: str, tmp_p
     script = script_of(spec_of(**places[place]))
     broken = [each.law.name for each in check_laws(Script(script.name, script.module)) if each.verdict == "broken"]
     assert any(law in name for name in broken), broken
+
+
+def test_laws_that_a_function_has_no_part_in() -> None:
+    """A weight of each token is no fault of the ratio's bounds, and a flat transform none of a number before it."""
+    weighted = {**CLIP, "clip": {"low": 0.2, "high": 0.2}, "token_weight": own("near_policy")}
+    flat = {"source": "verifier", "overlong": {"limit": 3, "buffer": 1}, "transform": own("clipped")}
+    for spec in (spec_of(objective=weighted), spec_of(reward=flat)):
+        script = script_of(spec)
+        results = check_laws(Script(script.name, script.module))
+        assert [each.law.name for each in results if each.verdict == "broken"] == []
 
 
 # -------- training with it --------

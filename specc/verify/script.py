@@ -147,6 +147,11 @@ class Script:
         return frozenset(fields & used)
 
     @cached_property
+    def weighs_tokens(self) -> bool:
+        """Whether its loss has a weight of each token beside the ratio: a function of the author's own."""
+        return re.search(r"objective = objective \* .+\.detach\(\)", self.module.__dict__["__source__"]) is not None
+
+    @cached_property
     def loss_inputs(self) -> tuple[str, ...]:
         """The keyword-only tensors that its `policy_loss` takes besides those of every script, e.g. `entropies`."""
         parameters = inspect.signature(self.module.policy_loss).parameters.values()
