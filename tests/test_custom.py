@@ -98,7 +98,7 @@ def test_the_numbers_of_a_function_are_arguments() -> None:
     hp = script_of(spec).hp
     found = {name: value for name, value in vars(hp).items() if name.startswith(("baseline", "reward", "loss", "tok"))}
     assert found == {
-        "reward_transform_low": -1.0,
+        "reward_transform_low": -10.0,
         "reward_transform_high": 2.0,
         "baseline_share": 0.25,
         "baseline_power": 1,
@@ -255,6 +255,19 @@ def test_names_of_another_file(tmp_path: Path) -> None:
     path.write_text(json.dumps({"name": "own", **PLAIN, **answers}))
     with pytest.raises(SpecError, match=r"b\.py:1:1: error\[custom-name-taken\]: the name `helper` is one of .*a\.py"):
         compile_spec(path)
+
+
+def test_a_new_spec_names_the_function_from_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, MINE)
+    spec = json.loads((tmp_path / "own.yaml").read_text())
+    (tmp_path / "own.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in spec.items()))
+    monkeypatch.chdir(tmp_path)
+    for output, named in (("inner/", "../mine.py::mine"), ("fresh.yaml", "mine.py::mine")):
+        done = CliRunner().invoke(main, ["new", "fresh", "--from", "own.yaml", "-o", output])
+        assert done.exit_code == 0, done.output
+        path = Path("inner/fresh.yaml" if output == "inner/" else output)
+        assert f'"{named}"' in path.read_text(encoding="utf-8")
+        assert "def mine(" in compile_spec(path).script
 
 
 @pytest.mark.parametrize("value", ["true", ".inf", "'0.5'", "null", "[1]"])
@@ -427,7 +440,12 @@ def test_a_law_that_a_function_breaks(place: str, function: str, law: str, tmp_p
 def test_laws_that_a_function_has_no_part_in() -> None:
     """A weight of each token is no fault of the ratio's bounds, and a flat transform none of a number before it."""
     weighted = {**CLIP, "clip": {"low": 0.2, "high": 0.2}, "token_weight": own("near_policy")}
-    flat = {"source": "verifier", "overlong": {"limit": 3, "buffer": 1}, "transform": own("clipped")}
+    flat: dict[str, Any] = {
+        "source": "verifier",
+        "overlong": {"limit": 3, "buffer": 1},
+        "transform": {"function": own("clipped")},
+    }
+    flat["transform"]["arguments"] = {"low": -1, "high": 1}
     for spec in (spec_of(objective=weighted), spec_of(reward=flat)):
         script = script_of(spec)
         results = check_laws(Script(script.name, script.module))
