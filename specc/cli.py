@@ -532,15 +532,15 @@ def new(name: str, origin: str | None, output: str | None) -> None:
     from specc.paths import find_spec
 
     refuse_no_name(name)
+    path = Path(f"{name}.yaml" if output in (None, "-") else str(output))
+    path = path / f"{name}.yaml" if path.is_dir() or (output or "").endswith(("/", os.sep)) else path
     try:
-        text = from_nothing(name) if origin is None else from_spec(name, find_spec(origin), origin)
+        text = from_nothing(name) if origin is None else from_spec(name, find_spec(origin), origin, path.parent)
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     if output == "-":
         click.echo(text, nl=False)
         return
-    path = Path(output or f"{name}.yaml")
-    path = path / f"{name}.yaml" if path.is_dir() or (output or "").endswith(("/", os.sep)) else path
     write_new(path, text)
     click.echo(f"{path}: written")
     beside = path.parent / SCHEMA_FILE

@@ -10,22 +10,25 @@ from __future__ import annotations
 
 import ast
 import builtins
+import errno
 import hashlib
+import math
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError, core_schema
 
 from specc.answers.base import Answer, Block, Effect, Finding, Parameter
 from specc.fragments import Fragment, Function, signature
 from specc.problems import Place, Problem, Says, closest, listed, shown
-from specc.source import Source
+from specc.source import MAX_INT, Source
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -55,11 +58,11 @@ class Number:
 
 @dataclass(frozen=True)
 class Bound:
-    """A name that the script has from a user's file: of a definition, or of an import, whose `statement` it keeps."""
+    """A name that the script has from a user's file: of a definition, or of an import, with what it is `bound_to`."""
 
     name: str
     place: Place
-    statement: str = ""
+    bound_to: str = ""
 
 
 class UserFunction:
@@ -198,17 +201,35 @@ class Module:
 
     source: Source
     definitions: dict[str, Definition]
-    imports: dict[str, tuple[Import, ast.alias]]
+    imports: dict[str, list[tuple[Import, ast.alias]]]
+    """the imports that bind a name: several of one package and its modules"""
+    depends: dict[str, tuple[ast.stmt, tuple[str, str]]]
+    """names that mean more than one definition says: the statement that has a part in it, what it does, and the help"""
+    stars: list[ast.ImportFrom]
+    """`from x import *`, which may bind any name"""
 
     def function(self, name: str) -> ast.FunctionDef | None:
         node = self.definitions.get(name)
         return node if isinstance(node, ast.FunctionDef) else None
 
+    def reached_by(self, statement: ast.stmt) -> set[str]:
+        """What a statement may change: what it mentions, but functions, and the file's data that those mention."""
+        reached = set(mentioned(statement))
+        todo, functions = list(reached), set()
+        while todo:
+            name = todo.pop()
+            if name not in functions and (function := self.function(name)) is not None:
+                functions.add(name)
+                inside = set(mentioned(function))
+                reached |= inside & self.definitions.keys()
+                todo += inside
+        return reached - functions
+
     def instead(self, name: str, file: str) -> tuple[str, str]:
         """Why there is no such function, and what to write."""
         functions = [known for known, node in self.definitions.items() if isinstance(node, ast.FunctionDef)]
         why = f"its functions are {', '.join(functions)}" if functions else "it defines no function at its top level"
-        if name in self.definitions or name in self.imports:
+        if name in self.definitions or name in self.imports or name in self.depends:
             why = f"{name} is not defined by `def` there, and only a function's own text can go into the script"
         near = closest(name, functions)
         return why, f"did you mean `{file}::{near}`?" if near else f"define it: def {name}(...)"
@@ -224,33 +245,78 @@ class Module:
 def read_module(path: Path, file: str) -> Module:
     """The file, parsed; errors about it as a file are at the place in the spec, and those of its syntax in it."""
     try:
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "it is a folder" if path.is_dir() else "it is no regular file")
         with path.open("rb") as opened:
             raw = opened.read(MAX_BYTES + 1)
         text = raw.decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
         reason = error.strerror if isinstance(error, OSError) and error.strerror else reason
-        near = closest(path.name, sorted(other.name for other in path.parent.glob("*.py")), cutoff=0.8)
+        beside = sorted(other.name for other in path.parent.glob("*.py") if other.is_file() and other != path)
+        near = closest(path.name, beside, cutoff=0.8)
         help = f"did you mean `{Path(file).parent / near}`?" if near else "check the path; it is from the spec's folder"
         refuse_here("custom-unreadable", f"{file} cannot be read", f"the system says: {reason}", help)
     if len(raw) > MAX_BYTES:
         refuse_here("custom-unreadable", f"{file} is larger than 1 MB", "a function takes a page", "name another file")
     source = Source(os.path.normpath(path), text)
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():  # of what is odd in a file, Python itself tells where it is run
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+            compile(text, file, "exec", dont_inherit=True)  # finds what the grammar allows, e.g. a `return` outside
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line, column = (getattr(error, name, None) or 1 for name in ("lineno", "offset"))
         line = min(line, len(source.line_starts))
         says = Says("custom-syntax", "this is not valid Python", getattr(error, "msg", None) or str(error), "mend it")
         refuse_in_file([Problem(*says, Place(line, max(1, column), 1), source=source)])
-    definitions: dict[str, Definition] = {}
-    imports: dict[str, tuple[Import, ast.alias]] = {}
+    return module_of(source, tree)
+
+
+def module_of(source: Source, tree: ast.Module) -> Module:
+    """What the statements of a file do that are run when it is imported."""
+    module = Module(source, {}, {}, {}, [])
+    others = []
     for node in tree.body:
         if isinstance(node, Import):
-            imports |= {bound_name(alias): (node, alias) for alias in node.names}
+            for alias in node.names if getattr(node, "module", None) != "__future__" else ():
+                module.imports.setdefault(bound_name(alias), []).append((node, alias))
         elif isinstance(node, Definition):
-            definitions |= dict.fromkeys(bound_by(node), node)
-    return Module(source, definitions, imports)
+            if is_stub(node):
+                continue
+            for name in bound_by(node):
+                if name in module.definitions:
+                    module.depends[name] = node, AGAIN
+                module.definitions[name] = node
+            module.depends.update(dict.fromkeys(changed_by(node), (node, CHANGED)))
+        elif is_guard(node, "TYPE_CHECKING"):
+            module.depends.update(dict.fromkeys(bound_by(node), (node, CHECKED)))
+        elif not is_guard(node, "__name__") and not isinstance(node, ast.Assert):
+            others.append(node)
+    for node in others:
+        bound = set(bound_by(node))
+        module.depends.update(dict.fromkeys(bound, (node, BOUND)))
+        for name in module.reached_by(node) - bound - set(dir(builtins)):
+            module.depends.setdefault(name, (node, CHANGED))
+    for name, bindings in module.imports.items():
+        if name in module.definitions or len({target_of(*each) for each in bindings}) > 1:
+            module.depends.setdefault(name, (bindings[-1][0], AGAIN))
+    for inner in ast.walk(tree):
+        if isinstance(inner, ast.Global):
+            module.depends.update(dict.fromkeys(inner.names, (inner, BOUND)))
+        elif isinstance(inner, ast.ImportFrom) and any(alias.name == "*" for alias in inner.names):
+            module.stars.append(inner)
+    return module
+
+
+ONCE = "define it once: by one assignment, def, class or import at the top level"
+AGAIN = "is bound a second time here", ONCE
+BOUND = "is bound by a statement that does not go into the script", ONCE
+CHECKED = "is there for type checkers only", "import it without the `if`: a script evaluates its annotations"
+CHANGED = (
+    "is used by a statement that does not go into the script and may change it",
+    "let its definition make all of it; what only tries it out can go under `if __name__ == '__main__':`",
+)
 
 
 def refuse_in_file(problems: list[Problem]) -> NoReturn:
@@ -258,12 +324,82 @@ def refuse_in_file(problems: list[Problem]) -> NoReturn:
     raise PydanticCustomError("user_function", "in the function's file", {"problems": problems})
 
 
-def bound_by(node: Definition) -> list[str]:
-    """The names that a definition binds; a constant is bound to one name."""
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] * (node.value is not None)
-    return [target.id for target in targets if isinstance(target, ast.Name)] if len(targets) == 1 else []
+def bound_by(node: ast.AST) -> Iterator[str]:
+    """The names that a statement binds where it stands: those within functions, classes and lambdas are their own."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.comprehension):  # its target is its own, and what := binds in it is not
+        yield from (name for part in (node.iter, *node.ifs) for name in bound_by(part))
+    elif isinstance(node, Import):
+        yield from map(bound_name, node.names)
+    elif isinstance(node, ast.Name):
+        yield from [node.id] * (not isinstance(node.ctx, ast.Load))
+    elif not isinstance(node, ast.Lambda) and not (isinstance(node, ast.AnnAssign) and node.value is None):
+        yield from named_by(node)
+        for inner in ast.iter_child_nodes(node):
+            yield from bound_by(inner)
+
+
+def named_by(node: ast.AST) -> Iterator[str]:
+    """The names that a node binds by its own text: of functions, classes, caught errors, patterns."""
+    for field in ("name", "rest"):
+        if isinstance(name := getattr(node, field, None), str) and not isinstance(node, ast.alias):
+            yield name
+
+
+def changed_by(node: Definition) -> Iterator[str]:
+    """The names whose items or attributes a statement sets: `TABLE[0] = 1`, `Bounds.ABOVE = 2`."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    for target in targets:
+        for inner in ast.walk(target) if target is not None else ():
+            if isinstance(inner, ast.Attribute | ast.Subscript):
+                yield from mentioned(inner.value)
+
+
+def mentioned(node: ast.AST) -> Iterator[str]:
+    return (inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name))
+
+
+def is_guard(node: ast.stmt, word: str) -> bool:
+    """Whether it is an `if` that is not taken when the file is imported, by `__name__` or `TYPE_CHECKING`."""
+    if not isinstance(node, ast.If) or node.orelse:
+        return False
+    test = ast.unparse(node.test)
+    return (
+        test in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+        if word == "TYPE_CHECKING"
+        else (test in ("__name__ == '__main__'", "'__main__' == __name__"))
+    )
+
+
+def is_stub(node: Definition) -> bool:
+    """Whether it is an overload, which only type checkers read."""
+    return any(ast.unparse(each) in ("overload", "typing.overload") for each in getattr(node, "decorator_list", []))
+
+
+def target_of(node: Import, alias: ast.alias) -> str:
+    """What the name of an import is bound to: `torch` by `import torch.nn`, `torch.nn` by `from torch import nn`."""
+    if isinstance(node, ast.ImportFrom):
+        return f"{'.' * node.level}{node.module or ''}.{alias.name}"
+    return alias.name if alias.asname else alias.name.split(".")[0]
+
+
+def evaluated(node: ast.AST) -> Iterator[ast.Name]:
+    """The names that are looked up when a definition is executed, and not only when it is called."""
+    if isinstance(node, ast.Name):
+        yield node
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        arguments = node.args
+        every = (*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs, arguments.kwarg)
+        parts = [*arguments.defaults, *arguments.kw_defaults, *(each.annotation for each in every if each is not None)]
+        if not isinstance(node, ast.Lambda):
+            parts += [*node.decorator_list, node.returns]
+        for part in parts:
+            if part is not None:
+                yield from evaluated(part)
+    else:
+        for inner in ast.iter_child_nodes(node):
+            yield from evaluated(inner)
 
 
 # -------- a function --------
@@ -279,10 +415,23 @@ class Reader:
         self.problems: list[Problem] = []
         self.used: dict[str, Definition] = {}
         self.imports: dict[str, Bound] = {}
+        self.said: set[str] = set()
 
     def read(self, reference: str) -> UserFunction:
         self.check_signature()
+        for star in self.module.stars:
+            self.note(
+                star,
+                "custom-depends",
+                f"`{ast.unparse(star)}` may bind any name",
+                "what goes into the script is found by the names in the function's text",
+                f"import what is used by its name: from {'.' * star.level}{star.module or ''} import ...",
+            )
+        if self.function.name in self.module.depends:
+            self.refuse_dependence(self.function.name)
         self.collect(self.function)
+        if not self.problems:
+            self.check_order()
         if self.problems:
             refuse_in_file(self.problems)
         name = self.function.name
@@ -309,15 +458,23 @@ class Reader:
 
     def in_order(self) -> list[Definition]:
         """The definitions that are used, as they stand in the file."""
-        return sorted({id(node): node for node in (*self.used.values(), self.function)}.values(), key=first_line)
+        return sorted({id(node): node for node in (*self.used.values(), self.function)}.values(), key=position)
 
     def text_of(self, node: Definition) -> str:
-        """The lines of a definition as they are written, with the comments right above it."""
-        lines = self.module.source.text.splitlines()
-        first, last = first_line(node) - 1, node.end_lineno or node.lineno
-        while first and lines[first - 1].startswith("#"):
+        """The lines of a definition as they are written, with the comments right above it; of a line with several
+        statements its own one."""
+        source = self.module.source
+        first, last = first_line(node), node.end_lineno or node.lineno
+        lines = [source.line(number) for number in range(first, last + 1)]
+        rest = lines[-1].encode()[node.end_col_offset :].decode()
+        if rest.lstrip().startswith(";"):
+            lines[-1] = lines[-1].removesuffix(rest)
+        if first == node.lineno:
+            lines[0] = lines[0].encode()[node.col_offset :].decode()
+        while first > 1 and not node.col_offset and source.line(first - 1).startswith("#"):
             first -= 1
-        return "\n".join(lines[first:last])
+            lines.insert(0, source.line(first))
+        return "\n".join(lines)
 
     # what it is called with
 
@@ -357,14 +514,21 @@ class Reader:
                     "a keyword-only parameter becomes an argument of the script, whose type is read off its annotation",
                     f"write {parameter.arg}: float, or int, or put it before the * if it is a tensor",
                 )
-            elif value is not None and number_of(value) is None:
+            elif value is not None and (number := number_of(value)) is None:
                 self.refuse_parameter(
                     parameter,
-                    f"the default of {shown(parameter.arg)} is not a number",
+                    f"the default of {shown(parameter.arg)} is not a number, or not a finite one",
                     "it becomes the default of an argument of the script",
                     "write a number, e.g. 0.5",
                 )
-        if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(self.function)):
+            elif value is not None and kind_of_number(parameter) is int and isinstance(number, float):
+                self.refuse_parameter(
+                    parameter,
+                    f"the default of {shown(parameter.arg)} is not a whole number",
+                    "it is declared as int, and so is the argument of the script",
+                    f"write {parameter.arg}: float = {number}, or {round(number)}",
+                )
+        if any(isinstance(node, ast.Yield | ast.YieldFrom) for node in own_nodes(self.function)):
             self.note(
                 self.function,
                 "custom-signature",
@@ -386,8 +550,9 @@ class Reader:
 
     def bound(self) -> Iterator[Bound]:
         """The names that go into the script."""
-        for name, node in {**self.used, self.function.name: self.function}.items():
-            yield Bound(name, self.module.place(node))
+        for node in self.in_order():
+            for name in bound_by(node):
+                yield Bound(name, self.module.place(node))
         yield from self.imports.values()
 
     # what it uses
@@ -399,6 +564,7 @@ class Reader:
             if isinstance(inner, Import):
                 self.check_import(inner)
             elif isinstance(inner, ast.Global):
+                self.said |= set(inner.names)
                 self.note(
                     inner,
                     "custom-state",
@@ -412,17 +578,28 @@ class Reader:
 
     def follow(self, name: ast.Name, bound: set[str]) -> None:
         word = name.id
+        if word in self.module.depends and (word not in bound or word in self.module.definitions):
+            self.refuse_dependence(word)
         if word in self.used or word == self.function.name:
             return
         if word in self.module.definitions:
             self.used[word] = self.module.definitions[word]
             self.collect(self.used[word])
         elif word in self.module.imports:
-            node, alias = self.module.imports[word]
-            if self.check_import(node):
-                statement = ast.unparse(part_of(node, alias))
-                self.imports[statement] = Bound(word, self.module.place(node), statement)
-        elif word not in bound and not hasattr(builtins, word):
+            for node, alias in self.module.imports[word]:
+                if self.check_import(node):
+                    statement = ast.unparse(part_of(node, alias))
+                    self.imports[statement] = Bound(word, self.module.place(node), target_of(node, alias))
+        elif word in UNSEEN_USES and word not in bound:
+            self.note(
+                name,
+                "custom-depends",
+                f"{shown(word)} reaches names that are not written here",
+                "what goes into the script is found by the names in the function's text",
+                "use what it reaches by its name",
+                len(word),
+            )
+        elif word not in bound and word not in self.module.depends and not hasattr(builtins, word):
             near = closest(word, [*self.module.definitions, *self.module.imports, *bound])
             self.note(
                 name,
@@ -433,6 +610,35 @@ class Reader:
                 f"did you mean `{near}`?" if near else "define it, or import it by name",
                 len(word),
             )
+
+    def refuse_dependence(self, word: str) -> None:
+        """Says, once, that a name means more than its definition."""
+        if word in self.said:
+            return
+        self.said.add(word)
+        node, (what, help) = self.module.depends[word]
+        why = "of a file its definitions and imports go into the script, one for each name, and no other statement"
+        self.note(node, "custom-depends", f"the name {shown(word)} {what}", why, help)
+
+    def check_order(self) -> None:
+        """Notes what a definition looks up when it is executed and the script has below it."""
+        for node in self.in_order():
+            within = set() if isinstance(node, ast.FunctionDef) else set(bound_within(node)) - set(bound_by(node))
+            for name in evaluated(node):
+                defined = self.module.definitions.get(name.id)
+                if defined is None or name.id in within or not isinstance(name.ctx, ast.Load):
+                    continue
+                if position(defined) < position(node):
+                    continue
+                self.note(
+                    name,
+                    "custom-depends",
+                    f"the name {shown(name.id)} has no meaning yet where it stands",
+                    "it is looked up when this line is reached, also in an annotation, since `from __future__` stays "
+                    f"behind, and {name.id} is not defined above it",
+                    f"move the definition of {name.id} above it, or write an annotation as a text: '{name.id}'",
+                    len(name.id),
+                )
 
     def check_import(self, node: Import) -> bool:
         """Whether the script can import this; notes it where not."""
@@ -451,10 +657,28 @@ class Reader:
         return not foreign
 
 
+UNSEEN_USES = frozenset({"eval", "exec", "globals", "__import__"})
+"""what reaches names that are not in a function's text"""
+
+
+def own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """What is in a function and in no other one within it."""
+    todo: list[ast.AST] = list(function.body)
+    while todo:
+        node = todo.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            todo += ast.iter_child_nodes(node)
+
+
 def first_line(node: Definition) -> int:
     """The first line of a definition, decorators included."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def position(node: Definition) -> tuple[int, int]:
+    return first_line(node), node.col_offset
 
 
 def bound_name(alias: ast.alias) -> str:
@@ -478,8 +702,8 @@ def bound_within(node: ast.AST) -> Iterator[str]:
             yield inner.arg
         elif isinstance(inner, Import):
             yield from map(bound_name, inner.names)
-        elif isinstance(name := getattr(inner, "name", None), str):  # functions, classes, caught errors, patterns
-            yield name
+        else:
+            yield from named_by(inner)
 
 
 def kind_of_number(parameter: ast.arg) -> type[int] | type[float] | None:
@@ -494,10 +718,29 @@ def number_of(node: ast.expr) -> int | float | None:
         value = ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError):
         return None
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return value if is_number(value) else None
+
+
+def is_number(value: object) -> bool:
+    """Whether an argument of a script can have it."""
+    if isinstance(value, bool):
+        return False
+    return abs(value) <= MAX_INT if isinstance(value, int) else isinstance(value, float) and math.isfinite(value)
 
 
 # -------- in a spec --------
+
+
+def a_number(value: Any) -> Any:
+    """Refuses what is no number, once and not for each of its types."""
+    if not is_number(value):
+        told = f"{shown(value)} is no number that an argument can have"
+        plain = value.strip() if isinstance(value, str) else ""
+        help = f"remove the quotes: {plain}" if re.fullmatch(r"[-+]?\d+(\.\d+)?", plain) else "write a number, e.g. 0.5"
+        refuse_here(
+            "custom-arguments", told, "each becomes an argument of the script: a whole or a finite number", help
+        )
+    return value
 
 
 class Own(Block):
@@ -510,7 +753,7 @@ class Own(Block):
 
     function: Any
     """the function, as file.py::function from the spec's folder"""
-    arguments: Annotated[dict[str, int | float], Field(default_factory=dict)]
+    arguments: Annotated[dict[str, Annotated[int | float, BeforeValidator(a_number)]], Field(default_factory=dict)]
     """values of its keyword-only numbers; the defaults in its file hold for the others"""
 
     @model_validator(mode="before")
@@ -618,11 +861,11 @@ def names_taken(plan: Plan) -> list[Problem]:
         for bound in function.bound:
             if bound.name in dir(builtins):
                 owner = "Python's own functions"
-            elif bound.statement and bound.statement in taken(beside, bound.name):
+            elif bound.bound_to and taken(beside, bound.name) == {bound.bound_to}:
                 continue  # the same import
             elif taken(beside, bound.name):
                 owner = "the script"
-            elif files.setdefault(bound.name, function.source.path) != function.source.path and not bound.statement:
+            elif files.setdefault(bound.name, function.source.path) != function.source.path and not bound.bound_to:
                 owner = files[bound.name]
             else:
                 continue
@@ -630,7 +873,7 @@ def names_taken(plan: Plan) -> list[Problem]:
                 "custom-name-taken",
                 f"the name {shown(bound.name)} is one of {owner} already",
                 "the function goes into the script with what it uses, under the names that these have in its file",
-                f"import it under another name: ... as my_{bound.name}" if bound.statement else "rename it",
+                f"import it under another name: ... as my_{bound.name}" if bound.bound_to else "rename it",
                 bound.place,
                 source=function.source,
             )
@@ -638,15 +881,14 @@ def names_taken(plan: Plan) -> list[Problem]:
 
 
 def taken(script: ast.Module, name: str) -> set[str]:
-    """How the rest of a script binds a name where a user's function of this name would be seen: the text of imports,
-    and "" for anything else."""
+    """What the rest of a script binds a name to where a user's function of this name would be seen: the target of
+    imports, and "" for anything else."""
     found = set()
     for node in script.body:
         if isinstance(node, Import):
-            found |= {ast.unparse(part_of(node, alias)) for alias in node.names if name == bound_name(alias)}
+            found |= {target_of(node, alias) for alias in node.names if name == bound_name(alias)}
             continue
-        own = bound_by(node) if isinstance(node, Definition) else []
-        if name in own or (name in calls_of(node) and name in bound_within(node)):
+        if name in bound_by(node) or (name in calls_of(node) and name in bound_within(node)):
             found.add("")
     return found
 

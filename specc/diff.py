@@ -7,6 +7,7 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from io import StringIO
 from typing import Any
 
 from pydantic import ValidationError
@@ -128,7 +129,7 @@ def swap(first: Spec, second: Spec, part: str) -> Swap:
 
 def sections(script: str) -> dict[str, str]:
     """The sections of a script by title. What comes before the first title is the docstring, imports and arguments."""
-    lines, body = script.splitlines(keepends=True), ast.parse(script).body
+    lines, body = list(StringIO(script, newline="\n")), ast.parse(script).body
     imports = [node.end_lineno or 0 for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
     starts = {"docstring": 0, "imports": body[0].end_lineno or 0, "arguments": imports[-1]}
     starts |= {line.strip("#- \n"): number for number, line in enumerate(lines) if line.startswith("# -------- ")}

@@ -9,7 +9,7 @@ from pathlib import Path
 OPTIONS = ["--isolated", "--no-cache", "--quiet", "--line-length=120", "--target-version=py311", "--config=src=[]"]
 """nothing but these decides: no configuration of the folder, and no module in it that is called like a package"""
 
-CHECK = ["check", "--fix", "--select=F401,I", *OPTIONS]
+CHECK = ["check", "--fix", "--exit-zero", "--select=F401,F811,I", *OPTIONS]
 FORMAT = ["format", *OPTIONS]
 
 

@@ -95,5 +95,7 @@ def signature(node: ast.stmt) -> tuple[str, Function]:
     function = node if isinstance(node, ast.FunctionDef) else (made[0] if made else None)
     if function is None:
         return node.name, Function(node.name, (), ())
-    positional = tuple(argument.arg for argument in function.args.args if argument.arg != "self")
+    positional = tuple(
+        argument.arg for argument in [*function.args.posonlyargs, *function.args.args] if argument.arg != "self"
+    )
     return node.name, Function(node.name, positional, tuple(argument.arg for argument in function.args.kwonlyargs))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 from specc import __version__
 from specc.answers import ASKED, QUESTIONS, answers_to
 from specc.answers.base import VERDICTS
 from specc.load import check, load_spec
+from specc.plan import Plan
 from specc.problems import wanted
 from specc.report import as_yaml, describe_field, one_line_each
 from specc.sampling import Sampling
 from specc.source import parse, resolve
+from specc.spec import Spec
 
 SCHEMA_FILE = "spec.schema.json"
 MODELINE = f"# yaml-language-server: $schema={SCHEMA_FILE}"
@@ -74,8 +78,9 @@ def sampling_fields() -> str:
     return "\n".join(rows) + "\n"
 
 
-def from_spec(name: str, origin: Path, told: str) -> str:
-    """The text of a spec under another name, its comments kept; `told` is how the origin was asked for.
+def from_spec(name: str, origin: Path, told: str, folder: Path = Path()) -> str:
+    """The text of a spec under another name, its comments kept; `told` is how the origin was asked for, and `folder`
+    where the text will be, from which it names the author's own functions.
 
     Raises `SpecError` where it is no valid spec, and `ValueError` where a line of it could not be changed.
     """
@@ -90,7 +95,33 @@ def from_spec(name: str, origin: Path, told: str) -> str:
     made = check(parse(text, str(origin))).spec
     if made != spec.model_copy(update={key: changed[key] for key in changed if getattr(spec, key) is not None}):
         raise ValueError(f"{origin} cannot be renamed line by line; copy it and change its name")
-    return text
+    return moved(text, made, origin.parent, folder)
+
+
+def moved(text: str, spec: Spec, before: Path, folder: Path) -> str:
+    """The text with the functions of the author's own named from another folder, which need not be there yet."""
+    if before.resolve() == folder.resolve():
+        return text
+    named = {}
+    for reference in {function.reference for function in Plan(spec).own_functions}:
+        file, _, name = reference.rpartition("::")
+        if not Path(file).is_absolute():
+            named[reference] = f"{Path(os.path.relpath(before.resolve() / file, folder.resolve())).as_posix()}::{name}"
+    found = text
+    for reference, there in named.items():
+        found = there.join(re.split(rf"(?<![\w./]){re.escape(reference)}(?!\w)", found))
+    if parse(found).data != renamed(parse(text).data, named):
+        raise ValueError("the functions that it names cannot be named from there; copy it beside them")
+    return found
+
+
+def renamed(data: Any, named: dict[str, str]) -> Any:
+    """Data with other texts in the places of some."""
+    if isinstance(data, dict):
+        return {key: renamed(value, named) for key, value in data.items()}
+    if isinstance(data, list):
+        return [renamed(value, named) for value in data]
+    return named.get(data, data) if isinstance(data, str) else data
 
 
 def with_value(text: str, key: str, value: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import jinja2
 
 from specc.answers import ASKED
+from specc.custom import bound_by
 from specc.fragments import Fragment, read_fragment
 from specc.page_cache import PageCache
 from specc.paths import templates_dir
@@ -142,8 +144,9 @@ def call(plan: Plan, name: str, bindings: dict[str, str]) -> str:
     known |= {argument: f"args.{argument}" for argument in plan.reward_arguments} | bindings
     hp, numbers = bindings.get("hp", "hp"), plan.question_parameters[question]
     passed = [known.get(parameter, parameter) for parameter in function.positional]
+    renamed = {} if function.fields else bindings  # a number of the author's own may be called like anything
     passed += [
-        f"{keyword}={bindings.get(keyword) or f'{hp}.{numbers[function.field_of(keyword)].argument}'}"
+        f"{keyword}={renamed.get(keyword) or f'{hp}.{numbers[function.field_of(keyword)].argument}'}"
         for keyword in function.keyword_only
     ]
     return f"{function.name}({', '.join(passed)})"
@@ -225,12 +228,12 @@ def prune(script: str) -> str:
             reached.add(name)
             todo += [other for other in definitions[name][1].names if other in definitions]
     read = {attribute for name in reached for attribute in definitions[name][1].attributes}
-    lines = script.splitlines(keepends=True)
+    lines: list[str | None] = [*script.split("\n")]  # a text may hold what else breaks lines
     for name, (above, statement) in definitions.items():
         unread = [span for field, span in statement.fields if field not in read] if name in FILTERED else []
         for first, last in unread if name in reached else [statement.span]:
-            lines[above + first - 1 : above + last] = [""] * (last - first + 1)
-    return "".join(lines)
+            lines[above + first - 1 : above + last] = [None] * (last - first + 1)
+    return "\n".join(line for line in lines if line is not None)
 
 
 FILTERED = ("Args", "Rollouts")
@@ -273,15 +276,18 @@ BETWEEN = re.compile(r"\n\n\n+(?=\S)")
 
 @lru_cache(maxsize=4096)
 def parsed(text: str) -> tuple[Statement, ...]:
-    return tuple(map(statement_of, ast.parse(text).body))
+    with warnings.catch_warnings():  # an odd escape in a function of the author's own is theirs
+        warnings.simplefilter("ignore")
+        return tuple(map(statement_of, ast.parse(text).body))
 
 
 def statement_of(node: ast.stmt) -> Statement:
     defines, fields = "", []
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         defines = node.name
-    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-        defines = node.targets[0].id
+    elif isinstance(node, ast.Assign):
+        bound = list(bound_by(node))
+        defines = bound[0] if len(bound) == 1 else ""  # what binds several names is kept
     if isinstance(node, ast.ClassDef):
         with_default = [item for item in ast.walk(node) if isinstance(item, ast.AnnAssign) and item.value]
         fields = [(ast.unparse(field.target), lines_of(field)) for field in with_default]

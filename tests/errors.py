@@ -64,6 +64,13 @@ ENTRIES = {
         ("shares: 0.5", "share: 0.5"),
         ("power: 1.5", "power: 2"),
     ),
+    "custom-depends": entry(
+        "The function would mean something else in the script than in its file. Into the script go definitions and "
+        "imports, one for each name that is used, in the order of the file. A name that is bound twice, or changed by "
+        "another statement, may be anything; so may what `import *` or `eval` bring; and what is looked up at once "
+        "has to be defined above.",
+        "custom_depends",
+    ),
     "custom-import": entry(
         "What the function uses of its file imports something that a script cannot. A script stands alone, and runs "
         "where torch, transformers and accelerate are, so what is used of another package or of a file beside it is "

@@ -79,7 +79,7 @@ def squashed(rewards_BG: Tensor) -> Tensor:
     return Bounds.ABOVE * torch.tanh(rewards_BG / Bounds.ABOVE)
 
 
-def clipped(rewards_BG: Tensor, *, low: float = -1.0, high: float = 1.0) -> Tensor:
+def clipped(rewards_BG: Tensor, *, low: float = -10.0, high: float = 10.0) -> Tensor:
     """The score, bounded."""
     return rewards_BG.clamp(low, high)
 

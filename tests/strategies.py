@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 
 from specc.answers import QUESTIONS, answers_to
 from specc.answers.base import Answer, bounds_of
-from specc.custom import Interface, Own, UserFunction
+from specc.custom import Interface, Own, UserFunction, names_taken
 from specc.load import findings_of
 from specc.plan import Plan
 from specc.problems import nested_block
@@ -169,7 +169,7 @@ def specs_with_own(draw: st.DrawFn) -> Spec:
         found = mended(data)
     except ValidationError:  # a likelihood has no loss
         found = spec
-    assume(Plan(found).own_functions)
+    assume(Plan(found).own_functions and not names_taken(Plan(found)))
     return found
 
 

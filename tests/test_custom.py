@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,9 @@ from specc.plan import Plan
 from specc.problems import SpecError
 from specc.render import render
 from specc.spec import Spec
-from specc.verify.laws import check_laws, estimate, family
+from specc.verify.laws import check_laws, estimate, family, make_batch
 from specc.verify.run import verify
-from specc.verify.script import Script
+from specc.verify.script import Script, load_script
 
 PLAIN: dict[str, Any] = {
     "reward": "verifier",
@@ -96,7 +98,7 @@ def test_the_numbers_of_a_function_are_arguments() -> None:
     hp = script_of(spec).hp
     found = {name: value for name, value in vars(hp).items() if name.startswith(("baseline", "reward", "loss", "tok"))}
     assert found == {
-        "reward_transform_low": -1.0,
+        "reward_transform_low": -10.0,
         "reward_transform_high": 2.0,
         "baseline_share": 0.25,
         "baseline_power": 1,
@@ -160,6 +162,86 @@ def test_what_a_function_may_use(body: str, kept: str, tmp_path: Path) -> None:
     ast.parse(compiled.script)
 
 
+MEANS_THE_SAME = {
+    "several names at once": "A, (B, *C) = 2, (3, 4)\nD = E = A\n\n\ndef mine(x):\n    return B * C[0] * E * x\n",
+    "a name within an expression": "A = (B := 3) + 1\n\n\ndef mine(x):\n    return B * x\n",
+    "several statements on a line": "import torch; A = 2; B = A + 1; print(end='')\n\n\n"
+    "def mine(x):\n    return B * torch.relu(x)\n",
+    "breaks of pages": "A = 2\n\x0c\nB = 3\n\x0c\n\ndef mine(x):\n    return A * B * x\n",
+    "odd characters in texts": "A = 'a\x0cb\u2028c\x85d'\n# \u2028\n\ndef mine(x):\n    return len(A) * x\n",
+    "line breaks of others": "A = '''a\r\nb'''\r\n\r\n\r\ndef mine(x):\r\n    return len(A) * x\r\n",
+    "positions only": "def mine(x, /, scored_BG):\n    return scored_BG * x\n",
+    "patterns": "def mine(x):\n    match {1: 2, 'b': 3}:\n        case {1: 2, **c}:\n            return c['b'] * x\n",
+    "modules of a package": "import xml.dom.minidom\nimport xml.etree.ElementTree as tree\nimport xml.sax\n\n\n"
+    "def mine(x):\n    return len(tree.__name__ + xml.dom.minidom.__name__ + xml.sax.__name__) * x\n",
+    "a module of torch": "import torch.nn.functional\n\n\ndef mine(x):\n    return torch.nn.functional.relu(x)\n",
+    "torch.nn by another import": "import torch.nn as nn\n\n\ndef mine(x):\n    return nn.functional.relu(x)\n",
+    "an import that may fail": "def mine(x):\n    try:\n        import cmath\n    except ImportError:\n        pass\n"
+    "    return 2 * x\n",
+    "a generator inside": "def mine(x):\n    def two():\n        yield 2\n\n    return sum(two()) * x\n",
+    "lazy annotations": "from __future__ import annotations\n\n\n"
+    "def mine(x):\n    annotations = 2\n    return annotations * x\n",
+    "what is not run": "A = 2\n\n\ndef mine(x):\n    return A * x\n\n\nif __name__ == '__main__':\n    A = 3\n",
+    "a decorator": "def twice(f):\n    return lambda y: 2*f(y)\n\n\n@twice  # 2\n@twice\ndef mine(x):\n    return x\n",
+    "an odd escape": "def mine(x):\n    return len('\\d') * x\n",
+    "a number called as a tensor": "def mine(x, *, mask_BGT: float = 3,hp: 'int' = 2):\n    return mask_BGT + hp + x\n",
+}
+
+
+@pytest.mark.parametrize("body", MEANS_THE_SAME.values(), ids=MEANS_THE_SAME)
+def test_a_function_means_in_the_script_what_it_means_in_its_file(body: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "")
+    (tmp_path / "mine.py").write_bytes(re.sub(r"\bx\b", "returns_BG", body).encode())
+    script = load_script(compile_spec(path).script, "own.py")
+    batch = make_batch(3, 2, 4, 3, spread=1.0)
+    scored_BG = batch.rewards_BG.isfinite()
+    returns_BG = batch.rewards_BG.masked_fill(~scored_BG, 0.0)
+    mine = load_module(tmp_path / "mine.py").mine
+    baseline_BG = mine(returns_BG, scored_BG) if "scored_BG" in body else mine(returns_BG)
+    got_BGT = script.module.compute_advantages(batch.rollouts(script.module), script.hp)
+    wanted_BGT = (returns_BG - baseline_BG)[..., None].expand(batch.mask_BGT.shape)
+    valid_BGT = scored_BG[..., None] & batch.mask_BGT
+    torch.testing.assert_close(got_BGT[valid_BGT], wanted_BGT[valid_BGT])
+
+
+RETURNS = "\n\n\ndef mine(returns_BG):\n    return {} * returns_BG\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("A = 2\nA += 1" + RETURNS.format("A"), "2:1.*`A` is bound by a statement"),
+        ("A = 2\nB = A\nA = 3" + RETURNS.format("B"), "3:1.*`A` is bound a second"),
+        ("A = [2]\nA.append(1)" + RETURNS.format("A[0]"), "2:1.*may change it"),
+        ("A = [2]\nA[0] = 1" + RETURNS.format("A[0]"), "2:1.*may change it"),
+        ("A = [2]\n\n\ndef fill():\n    A.append(1)\n\n\nfill()" + RETURNS.format("A[0]"), "8:1.*may change it"),
+        ("A = 2\n\n\ndef fill():\n    global A\n    A = 1\n\n\nfill()" + RETURNS.format("A"), "5:5.*`A` is bound by"),
+        ("for max in [1]:\n    pass" + RETURNS.format("max"), "1:1.*`max` is bound by"),
+        ("from torch import *" + RETURNS.format("sum([1, 2])"), "1:1.*may bind any name"),
+        ("A = 2" + RETURNS.format("eval('A')"), "5:12.*`eval` reaches names"),
+        (RETURNS.format("2").lstrip() + "\n\nif True:\n    mine = 3\n", "5:1.*`mine` is bound by"),
+        (
+            "from __future__ import annotations\n\n\ndef two(x: B):\n    return x\n\n\nclass B:\n    A = 2"
+            + RETURNS.format("two(B).A"),
+            "4:12.*`B` has no meaning yet",
+        ),
+        (
+            "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from torch import Tensor\n\n\n"
+            "def mine(returns_BG: Tensor):\n    return returns_BG\n",
+            "3:1.*for type checkers only",
+        ),
+        ("def two(x, x):\n    return x" + RETURNS.format("two(1, 2)"), "1:.*not valid Python"),
+        ("return 1" + RETURNS.format("2"), "1:1.*not valid Python"),
+        ("def mine(returns_BG, *, n: int = 2.5):\n    return n * returns_BG\n", "1:25.*not a whole number"),
+        ("def mine(returns_BG, *, n: float = 1e999):\n    return n * returns_BG\n", "1:25.*not a finite one"),
+        (f"def mine(returns_BG, *, n: float = 1{'0' * 400}):\n    return n * returns_BG\n", "1:25.*not a finite one"),
+    ],
+)
+def test_what_would_mean_something_else_is_refused(body: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=rf"mine\.py:{said}"):
+        compile_spec(write(tmp_path, body))
+
+
 def test_names_of_another_file(tmp_path: Path) -> None:
     """Two files that call two things by one name."""
     for name, number in (("a", 1), ("b", 2)):
@@ -173,6 +255,51 @@ def test_names_of_another_file(tmp_path: Path) -> None:
     path.write_text(json.dumps({"name": "own", **PLAIN, **answers}))
     with pytest.raises(SpecError, match=r"b\.py:1:1: error\[custom-name-taken\]: the name `helper` is one of .*a\.py"):
         compile_spec(path)
+
+
+def test_a_new_spec_names_the_function_from_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, MINE)
+    spec = json.loads((tmp_path / "own.yaml").read_text())
+    (tmp_path / "own.yaml").write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in spec.items()))
+    monkeypatch.chdir(tmp_path)
+    for output, named in (("inner/", "../mine.py::mine"), ("fresh.yaml", "mine.py::mine")):
+        done = CliRunner().invoke(main, ["new", "fresh", "--from", "own.yaml", "-o", output])
+        assert done.exit_code == 0, done.output
+        path = Path("inner/fresh.yaml" if output == "inner/" else output)
+        assert f'"{named}"' in path.read_text(encoding="utf-8")
+        assert "def mine(" in compile_spec(path).script
+
+
+@pytest.mark.parametrize("value", ["true", ".inf", "'0.5'", "null", "[1]"])
+def test_what_is_no_number_is_said_once(value: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "def mine(returns_BG, *, share: float = 0.5):\n    return share * returns_BG\n")
+    asked = path.read_text().replace('"mine.py::mine"', f'"mine.py::mine", "arguments": {{"share": {value}}}')
+    path.write_text(asked)
+    with pytest.raises(SpecError, match="is no number that an argument can have") as caught:
+        compile_spec(path)
+    assert len(caught.value.problems) == 1
+
+
+def test_files_of_the_same_name(tmp_path: Path) -> None:
+    """The script has the hashes of both."""
+    for folder, asks in (("a", "returns_BG"), ("b", "advantages")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(f"def {folder}({asks}):\n    return {asks}\n")
+    answers = {
+        "baseline": {"source": "custom", "function": "a/mine.py::a"},
+        "normalization": {"scope": "custom", "function": "b/mine.py::b"},
+    }
+    path = tmp_path / "own.yaml"
+    path.write_text(json.dumps({"name": "own", **PLAIN, **answers}))
+    assert compile_spec(path).script.count("mine.py, sha256 ") == 2
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "folder.py").mkdir()
+    os.mkfifo(tmp_path / "pipe.py")
+    for name in ("folder", "pipe"):
+        with pytest.raises(SpecError, match=rf"{name}\.py cannot be read"):
+            compile_spec(write(tmp_path, "", function=f"{name}.py::mine"))
 
 
 def test_a_number_may_have_a_name_that_python_keeps(tmp_path: Path) -> None:
@@ -310,12 +437,19 @@ def test_a_law_that_a_function_breaks(place: str, function: str, law: str, tmp_p
     assert any(law in name for name in broken), broken
 
 
-def test_a_weight_of_tokens_is_no_broken_clip() -> None:
-    """The law about the clip says nothing of a script in which the gradient is weighted besides."""
-    objective = {**CLIP, "clip": {"low": 0.2, "high": 0.2}, "token_weight": own("near_policy")}
-    script = script_of(spec_of(objective=objective, sampling={"group_size": 4, "minibatches": 2}))
-    found = {each.law.name: each.verdict for each in check_laws(script, batches=2)}
-    assert found["ratio_is_bounded_on_one_side"] == "skipped" and "broken" not in found.values()
+def test_laws_that_a_function_has_no_part_in() -> None:
+    """A weight of each token is no fault of the ratio's bounds, and a flat transform none of a number before it."""
+    weighted = {**CLIP, "clip": {"low": 0.2, "high": 0.2}, "token_weight": own("near_policy")}
+    flat: dict[str, Any] = {
+        "source": "verifier",
+        "overlong": {"limit": 3, "buffer": 1},
+        "transform": {"function": own("clipped")},
+    }
+    flat["transform"]["arguments"] = {"low": -1, "high": 1}
+    for spec in (spec_of(objective=weighted), spec_of(reward=flat)):
+        script = script_of(spec)
+        results = check_laws(Script(script.name, script.module))
+        assert [each.law.name for each in results if each.verdict == "broken"] == []
 
 
 # -------- training with it --------

@@ -983,9 +983,10 @@ def every_number_acts(script: Script, batch: Batch) -> None:
     smallest = 2 if plan is None else plan.min_group_size
     rich = make_batch(5, 64, max(batch.mask_BGT.shape[1], smallest), 4, spread=2.0)
     # Rewards of two sizes: beside a large constant or KL the small ones all fall on one side of a clip.
+    scales = (4, 400, 0.25) if script.has("transform_rewards") else (4, 400)  # a transform may be flat but near 0
     batches = [
         rich._replace(rewards_BG=scale * rich.rewards_BG, step_rewards_BGT=scale * rich.step_rewards_BGT)
-        for scale in (4, 400)
+        for scale in scales
     ]
     if script.carries("kl_coefficient"):  # which is moved by a KL on either side of its target, as far as a bound
         batches += [batches[0]._replace(ref_logprobs_BGT=rich.old_logprobs_BGT - nats) for nats in (0.5, 50.0)]
@@ -1235,19 +1236,9 @@ class Weighting:
     """by the sign of the advantage, a ratio from which on, away from 1, there always is one"""
 
 
-@cache
-def weighs_tokens(module: ModuleType) -> bool:
-    """Whether the loss has a weight of each token, which is the only thing that it detaches."""
-    tree = ast.parse(module.__dict__["__source__"])
-    (loss,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "policy_loss")
-    return any(isinstance(node, ast.Attribute) and node.attr == "detach" for node in ast.walk(loss))
-
-
 def weighting_of(script: Script) -> Weighting:
     """The weighting that the script's arguments describe; they are the only thing that is looked at."""
     values = {name: float(value) for name, value in vars(script.hp).items() if type(value) in (int, float)}
-    if weighs_tokens(script.module):
-        raise NotApplicable("each token has a weight of the author's own besides")
     if {"clip_low", "clip_high"} <= values.keys():
         return clip(values["clip_low"], values["clip_high"], values.get("clip_dual", math.inf))
     if {"detached_clip_low", "detached_clip_high"} <= values.keys():
@@ -1333,6 +1324,8 @@ def ratio_is_bounded_on_one_side(script: Script, batch: Batch) -> None:
     Rows of one token, for which the ratios of a token and of a sequence are the same.
     """
     weighting = weighting_of(script)
+    if script.weighs_tokens:
+        raise NotApplicable("each token has a weight beside the ratio")
     ratio = torch.tensor(weighting.ratios, dtype=torch.float64).repeat(2)
     count = len(ratio)
     sign = torch.ones(count, dtype=torch.float64)

@@ -28,6 +28,7 @@ from specc.answers import answers_to
 from specc.answers.base import VERDICTS
 from specc.answers.objective import WIN_RATE
 from specc.answers.reward import Reward
+from specc.custom import bound_by
 from specc.plan import Plan
 from specc.problems import Problem, SpecError
 from specc.render import INTERFACE, names_in
@@ -144,6 +145,11 @@ class Script:
         tree = ast.parse(self.module.__dict__["__source__"])
         used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
         return frozenset(fields & used)
+
+    @cached_property
+    def weighs_tokens(self) -> bool:
+        """Whether its loss has a weight of each token beside the ratio: a function of the author's own."""
+        return re.search(r"objective = objective \* .+\.detach\(\)", self.module.__dict__["__source__"]) is not None
 
     @cached_property
     def loss_inputs(self) -> tuple[str, ...]:
@@ -290,7 +296,8 @@ def bound_names(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
     if isinstance(node, ast.Assign):
-        return [inner.id for target in node.targets for inner in ast.walk(target) if isinstance(inner, ast.Name)]
+        in_targets = [inner.id for target in node.targets for inner in ast.walk(target) if isinstance(inner, ast.Name)]
+        return [*in_targets, *bound_by(node.value)]  # by := within it
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
         return [node.target.id]
     return []
