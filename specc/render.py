@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import jinja2
 
 from specc.answers import ASKED
-from specc.custom import bound_by
 from specc.fragments import Fragment, read_fragment
 from specc.page_cache import PageCache
 from specc.paths import templates_dir
 from specc.plan import Plan
+from specc.user_code import bound_by
 
 SECTIONS = (
     "statistics",

@@ -449,7 +449,7 @@ def slugs_in_code() -> Iterator[tuple[str, str]]:
     """Every slug that the code can say and its group, from the calls that say it."""
     slug_at = {"Finding": 0, "Problem": 0, "Says": 0, "refuse_here": 0, "refuse": 1, "note": 1}
     for path in [*PACKAGE.glob("*.py"), *(PACKAGE / "answers").glob("*.py"), *(PACKAGE / "verify").glob("*.py")]:
-        groups = {"source": FILE, "paths": FILE, "problems": WORDS, "custom": OWN, "own_answers": OWN}
+        groups = {"source": FILE, "paths": FILE, "problems": WORDS, "custom": OWN, "user_code": OWN, "own_answers": OWN}
         group = groups.get(path.stem, CONTRADICTIONS)
         constants = constants_of(path)
         group = SCRIPTS if path.parent.name == "verify" else group

@@ -19,7 +19,8 @@ from pydantic.fields import FieldInfo
 
 from specc.answers import QUESTIONS, answers_to
 from specc.answers.base import Answer, bounds_of
-from specc.custom import Interface, Own, UserFunction, names_taken
+from specc.answers.custom import Own
+from specc.custom import Interface, UserFunction, names_taken
 from specc.load import findings_of
 from specc.plan import Plan
 from specc.problems import nested_block

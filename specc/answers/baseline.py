@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from specc.answers.base import WITHOUT_OWN, Answer, Block, Effect, Finding, check_unit_of_steps, longest_response, power
-from specc.custom import Interface, OwnAnswer, UserFunction
+from specc.answers.custom import OwnAnswer
+from specc.custom import Interface, UserFunction
 from specc.formula import Line, number, product
 
 if TYPE_CHECKING:

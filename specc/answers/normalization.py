@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from specc.answers.base import WITHOUT_OWN, Answer, Effect, Finding, Number, check_unit_of_steps
-from specc.custom import Interface, OwnAnswer, UserFunction
+from specc.answers.custom import OwnAnswer
+from specc.custom import Interface, UserFunction
 from specc.formula import Line, number
 from specc.weights import Weight
 

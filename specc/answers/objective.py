@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from specc.answers.base import Answer, Block, Effect, Finding, longest_response, power
-from specc.custom import UNKNOWN, Interface, Own, UserFunction
+from specc.answers.custom import UNKNOWN, Own
+from specc.custom import Interface, UserFunction
 from specc.formula import Line, number
 from specc.weights import Weight
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from specc.answers.base import Answer, Block, Effect, Finding
-from specc.custom import Interface, Own, UserFunction
+from specc.answers.custom import Own
+from specc.custom import Interface, UserFunction
 from specc.formula import Line, number, product
 
 if TYPE_CHECKING:

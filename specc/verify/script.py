@@ -28,11 +28,11 @@ from specc.answers import answers_to
 from specc.answers.base import VERDICTS
 from specc.answers.objective import WIN_RATE
 from specc.answers.reward import Reward
-from specc.custom import bound_by
 from specc.plan import Plan
 from specc.problems import Problem, SpecError
 from specc.render import INTERFACE, names_in
 from specc.source import Source
+from specc.user_code import bound_by
 from specc.weights import slope_of
 
 REQUIRED = ("Args", "Rollouts", "compute_advantages", "aggregation_weights", "policy_loss")
