@@ -27,7 +27,7 @@ from specc.plan import Plan
 from specc.problems import SpecError
 from specc.render import render
 from specc.spec import Spec
-from specc.verify.laws import check_laws, estimate, family, make_batch
+from specc.verify.laws import check_laws, estimate, family, loss_and_gradient, make_batch
 from specc.verify.run import verify
 from specc.verify.script import Script, load_script
 
@@ -359,6 +359,25 @@ def test_a_transform_is_the_last() -> None:
     scores, ended = torch.tensor([[9.0, -1.0, 3.0]], dtype=torch.float64), torch.tensor([[True, True, False]])
     got = script.module.transform_rewards(scores, ended, torch.tensor([[1, 2, 3]]), script.hp)
     torch.testing.assert_close(got, 2 * torch.tanh(torch.tensor([[4.0, -1.0, 0.5]], dtype=torch.float64) / 2))
+
+
+def test_a_weight_of_tokens_has_no_gradient_itself() -> None:
+    """It multiplies what each token adds to the gradient, as if it were a number."""
+    objective = {**CLIP, "token_weight": own("near_policy")}
+    weighted, plain = script_of(spec_of(objective=objective)), script_of(spec_of(objective=CLIP))
+    for batch in family(weighted, seed=2, count=4):
+        advantages = torch.ones_like(batch.logprobs_BGT)
+        weights = weighted.module.aggregation_weights(batch.mask_BGT, weighted.hp)
+        got = loss_and_gradient(weighted, batch, advantages, weights)[1]
+        factor = (-(batch.logprobs_BGT - batch.old_logprobs_BGT).abs()).exp()
+        want = loss_and_gradient(plain, batch, advantages, weights)[1] * factor
+        torch.testing.assert_close(got, want.where(batch.mask_BGT, 0.0), rtol=1e-9, atol=1e-12)
+
+
+def test_rows_are_skipped_only_where_an_advantage_of_0_has_no_gradient() -> None:
+    """A loss of one's own may have one there; a weight multiplies it away."""
+    assert Plan(spec_of(objective={**CLIP, "token_weight": own("uncertain")})).skips_rows
+    assert not Plan(spec_of(objective={**CLIP, "loss": own("ppo")})).skips_rows
 
 
 @settings(max_examples=12, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
