@@ -7,7 +7,7 @@ RUN ?= runs/demo
 
 MINUTES ?= 5
 
-.PHONY: demo demo-seeds train-all test lint fuzz fuzz-specs mutants claims errors benchmarks clean
+.PHONY: demo demo-seeds train-all test lint fuzz fuzz-specs mutants claims errors pages benchmarks clean
 
 .venv/demo: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -56,6 +56,9 @@ claims: .venv/dev  ## write docs/claims.md from checks that run
 
 errors: .venv/dev  ## write docs/errors.md, a section for each error and warning, from specs that are told them
 	$(BIN)/python tests/errors.py --write
+
+pages: .venv/dev  ## run the pages of the docs that show commands, and write what these print
+	$(BIN)/python tests/pages.py --write
 
 benchmarks: .venv/dev
 	$(BIN)/python benchmarks/compile.py

@@ -54,8 +54,8 @@ class Source:
     """A spec's file: its path as the user wrote it, its text, its data, and where in the text each piece of data is."""
 
     path: str
-    text: str = ""
-    data: dict[str, Any] = field(default_factory=dict)
+    text: str = field(default="", repr=False)
+    data: dict[str, Any] = field(default_factory=dict, repr=False)
     keys: dict[Loc, Place] = field(default_factory=dict, repr=False)
     values: dict[Loc, Place] = field(default_factory=dict, repr=False)
     problems: list[Problem] = field(default_factory=list, repr=False)

@@ -54,6 +54,16 @@ def test_each_name_is_once_in_a_field_and_written_as_it_is_looked_up() -> None:
         assert field in {term.field for term in terms(name.upper().replace("_", "-"))}
 
 
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [("epsilon_low", "epsilon_high"), ("clip_ratio_low", "clip_ratio_high"), ("min", "max"), ("lower", "upper")],
+)
+def test_two_sides_are_not_taken_for_each_other(low: str, high: str) -> None:
+    for name, side in ((low, "low"), (high, "high")):
+        sides = {term.path[-1] for term in terms(name) if term.path[-1] in ("low", "high")}
+        assert sides == {side}, name
+
+
 @pytest.mark.parametrize("field", WORDS)
 def test_words_lead_to_choices(field: str) -> None:
     question, *path = field.split(".")
