@@ -189,9 +189,12 @@ def disagreements(spec: Spec, script: Script) -> Iterator[str]:
 def other_weight(spec: Spec, found: Weight) -> str:
     """How w(p) by rule differs from that of the script, where the rules give one that holds in every batch.
 
-    Up to a factor where one of the rules leaves it to the past steps.
+    Up to a factor where one of the rules leaves it to the past steps. Where the number of responses that are kept
+    varies, the rules give that of large batches, and the script that of a prompt alone.
     """
     derived = derive(spec)
+    if spec.sampling.selects and spec.sampling.counts_vary:
+        return ""
     if derived.weight is None or derived.binary == "biased" or any(e.binary == "asymptotic" for e in derived.effects):
         return ""
     both = [[weight.at(p) for p in (0.1, 0.3, 0.7, 0.9)] for weight in (derived.weight, found)]

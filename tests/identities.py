@@ -118,6 +118,7 @@ def identities(spec: Spec) -> Iterator[Identity]:
         and kl["placement"] != "loss"
         and not kl.get("after_baseline")
         and not spec.reward.credits_steps
+        and "positive_nll" not in objective
     ):
         other = changed(data, baseline={"source": "leave_one_out"})
         yield Identity("the group mean is (k - 1)/k leave-one-out", other, factor=(k - 1) / k)

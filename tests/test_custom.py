@@ -457,7 +457,8 @@ def test_a_law_that_a_function_breaks(place: str, function: str, law: str, tmp_p
 
 
 def test_laws_that_a_function_has_no_part_in() -> None:
-    """A weight of each token is no fault of the ratio's bounds, and a flat transform none of a number before it."""
+    """A weight of each token is no fault of the ratio's bounds, a flat transform none of a number before it, and a
+    normalization none of the critic's advantages."""
     weighted = {**CLIP, "clip": {"low": 0.2, "high": 0.2}, "token_weight": own("near_policy")}
     flat: dict[str, Any] = {
         "source": "verifier",
@@ -465,7 +466,8 @@ def test_laws_that_a_function_has_no_part_in() -> None:
         "transform": {"function": own("clipped")},
     }
     flat["transform"]["arguments"] = {"low": -1, "high": 1}
-    for spec in (spec_of(objective=weighted), spec_of(reward=flat)):
+    critic = spec_of(baseline="critic", normalization=normalization("asymmetric"), objective=OF_TOKENS)
+    for spec in (spec_of(objective=weighted), spec_of(reward=flat), critic):
         script = script_of(spec)
         results = check_laws(Script(script.name, script.module))
         assert [each.law.name for each in results if each.verdict == "broken"] == []

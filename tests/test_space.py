@@ -77,12 +77,25 @@ def test_identities_tell_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [text.split(":")[0] for text in broken_identities(spec, script)] == ["wrong"]
 
 
+def test_the_group_mean_does_not_shrink_the_likelihood_of_correct_responses() -> None:
+    """It is no part of the advantage, so no multiple of leave-one-out is the same."""
+    spec = Spec.model_validate(changed(PLAIN, objective={"positive_nll": {"coefficient": 0.5}}))
+    assert "the group mean is (k - 1)/k leave-one-out" not in {each.name for each in identities(spec)}
+    assert list(broken_identities(spec, script_of(spec))) == []
+
+
 # -------- what was found --------
 
 
 @pytest.mark.parametrize(
     "parts",
     [
+        # w(p) of large batches and of a prompt alone: how many are kept is a number of the batch
+        {
+            "baseline": {"source": "constant", "value": 0.5},
+            "normalization": {"scope": "group"},
+            "sampling": {"keep": "positive", "advantages_over": "all"},
+        },
         # the order of a group decides which of equal rewards are kept, so sequences are counted
         {"baseline": {"source": "greedy"}, "sampling": {"keep": {"max_variance": 2}}},
         # alone, the one response that is kept is its own baseline; beside others it is not

@@ -1174,7 +1174,8 @@ def the_critic_sees_states(script: Script, batch: Batch) -> None:
     """Targets and advantages by their recursion, response by response, where no KL is charged; and the values move
     towards the targets, in proportion to their distance.
 
-    A normalization leaves the advantages of one prompt a multiple of those, plus a constant.
+    A normalization leaves the advantages of one prompt a multiple of those, plus a constant; of one of the author's own
+    nothing is known.
     """
     if not script.has("value_loss"):
         raise NotApplicable("there is no critic")
@@ -1195,6 +1196,8 @@ def the_critic_sees_states(script: Script, batch: Batch) -> None:
     need(torch.equal(got.isnan(), targets.isnan()), "a target is missing on a token, or there is one on a pad")
     close(got[one.mask_BGT], targets[one.mask_BGT], "the critic's target", rtol=1e-9, atol=1e-9)
     values_move_to_targets(script, one, got)
+    if script.own_normalization:
+        return
     advantages = advantages_with(script, one)[one.mask_BGT]
     if script.plan is None or script.plan.normalizers:
         low, high = int(raw.argmin()), int(raw.argmax())

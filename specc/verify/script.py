@@ -28,6 +28,7 @@ from specc.answers import answers_to
 from specc.answers.base import VERDICTS
 from specc.answers.objective import WIN_RATE
 from specc.answers.reward import Reward
+from specc.fragments import fragments_of
 from specc.plan import Plan
 from specc.problems import Problem, SpecError
 from specc.render import INTERFACE, names_in
@@ -150,6 +151,20 @@ class Script:
     def weighs_tokens(self) -> bool:
         """Whether its loss has a weight of each token beside the ratio: a function of the author's own."""
         return re.search(r"objective = objective \* .+\.detach\(\)", self.module.__dict__["__source__"]) is not None
+
+    @cached_property
+    def own_normalization(self) -> bool:
+        """Whether its advantages become what a function of the author's own makes of them."""
+        ours = {name for each in ("baseline", "reward") for part in fragments_of(each) for name in part.functions}
+        made = [
+            node.value.func.id
+            for node in ast.walk(ast.parse(self.module.__dict__["__source__"]))
+            if isinstance(node, ast.Assign)
+            and ast.unparse(node.targets[0]) in ("advantages_BG", "advantages_BGT")
+            and isinstance(node.value, ast.Call)
+            and isinstance(node.value.func, ast.Name)
+        ]
+        return not ours.issuperset(made)
 
     @cached_property
     def loss_inputs(self) -> tuple[str, ...]:
