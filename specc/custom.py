@@ -161,7 +161,7 @@ class Interface:
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        return {"type": "string", "pattern": r"^.+\.py::[A-Za-z_]\w*$"}
+        return {"type": "string", "pattern": r"^.+\.py::.+$"}  # which letters a name has, JavaScript says otherwise
 
     def read(self, value: Any, folder: Path) -> UserFunction:
         """The function that a spec names; raises pydantic's error with what is wrong with it."""

@@ -46,6 +46,16 @@ def compiles(data: Any) -> bool:
     return True
 
 
+def test_a_function_may_have_any_name_of_python(tmp_path: Path) -> None:
+    """The letters of an identifier are not those of a regular expression in an editor."""
+    (tmp_path / "mine.py").write_text("def größe(returns_BG):\n    return 0.5 * returns_BG\n", encoding="utf-8")
+    spec = {"name": "own", "reward": "verifier", "kl": "none", "normalization": "none"}
+    spec |= {"objective": {"quantity": "sequence_advantage", "aggregation": "token_mean"}}
+    for name, known in (("größe", True), ("", False)):
+        data = spec | {"baseline": {"source": "custom", "function": f"{tmp_path}/mine.py::{name}"}}
+        assert accepts(data) == compiles(data) == known
+
+
 def test_it_is_a_schema() -> None:
     Draft202012Validator.check_schema(SCHEMA)
     assert json.loads(CliRunner().invoke(main, ["schema"]).stdout) == SCHEMA
