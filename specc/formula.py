@@ -166,6 +166,8 @@ LETTERS = {
 }
 """The names that are not set as they are written."""
 
+SIGNS = {ast.Gt: ">", ast.GtE: r"\ge", ast.Lt: "<", ast.LtE: r"\le", ast.Eq: "=", ast.NotEq: r"\ne"}
+
 SUM, PRODUCT, POWER, ATOM = range(4)
 """How tightly an expression holds together, by the last operation in it."""
 
@@ -183,7 +185,7 @@ def letter(name: str, index: str = "t") -> str:
 
 
 def upright(command: str, name: str) -> str:
-    escaped = name.replace("_", r"\_")
+    escaped = re.sub(r"([%&#$_{}])", r"\\\1", name)
     return rf"\{command}{{{escaped}}}"
 
 
@@ -219,12 +221,11 @@ class Latex:
                 return f"{self.of(left)} + {self.of(right)}", SUM
             case ast.BinOp(left=left, op=ast.Sub(), right=right):
                 return f"{self.of(left)} - {self.of(right, PRODUCT)}", SUM
-            case ast.Compare(left=left, ops=[op], comparators=[right]):
-                sign = {ast.Gt: ">", ast.Lt: "<", ast.NotEq: r"\ne"}[type(op)]
-                return f"{self.of(left)} {sign} {self.of(right)}", SUM
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in SIGNS:
+                return f"{self.of(left)} {SIGNS[type(op)]} {self.of(right)}", SUM
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=keywords):
                 return self.call(name, arguments, {str(k.arg): k.value for k in keywords})
-        raise NotImplementedError(ast.dump(node))
+        return upright("mathtt", ast.unparse(node)), ATOM  # which an answer of one's own may have: as it is written
 
     def call(self, name: str, given: list[ast.expr], keywords: dict[str, ast.expr]) -> tuple[str, int]:
         match name, given:
