@@ -45,7 +45,7 @@ class Baseline(Answer):
     """tr Cov for one prompt, of a sum over tokens without a normalization, where it has a closed form"""
 
     # A baseline is b_i = sum_j alpha_ij R_j, or independent of the batch's responses. One that reads the returns and
-    # does not say how is taken to be biased.
+    # does not say how has no derived verdict.
 
     def own(self, size: int) -> str:
         """alpha_ii, the share of a response's own return in its baseline: 0, 1/k, 1/(kB), `lengths` or `unknown`."""
