@@ -107,7 +107,7 @@ def echo_problems(problems: Iterable[Problem]) -> None:
     found = list(problems)
     color = sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     if text := render(found, color):
-        from specc.docs import sections
+        from specc.error_page import sections
 
         slugs = sorted({problem.slug for problem in found} & sections().keys())  # an answer of one's own has others
         named = " ".join(slugs) if len(slugs) <= MORE_AT_MOST else "SLUG"
@@ -625,7 +625,7 @@ def errors(slugs: tuple[str, ...]) -> None:
     Example:
       specc errors clip-idle
     """
-    from specc.docs import sections
+    from specc.error_page import sections
 
     known = sections()
     if unknown := [slug for slug in slugs if slug not in known]:

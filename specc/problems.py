@@ -125,7 +125,7 @@ def linked(slug: str, color: bool) -> str:
     """The slug, in colour with a link to its section of the docs (OSC 8, which terminals without links ignore)."""
     if not color:
         return slug
-    from specc.docs import address
+    from specc.error_page import address
 
     return f"\x1b]8;;{address(slug)}\x1b\\{slug}\x1b]8;;\x1b\\"
 

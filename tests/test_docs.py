@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from specc.docs import address
+from specc.error_page import address
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(

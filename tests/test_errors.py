@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from errors import ENTRIES, FILE, GROUPS, OWN, PAGE, SCRIPTS, WARNINGS, after, page, problems_of, slugs_in_code
 
 from specc.cli import echo_problems, main
-from specc.docs import address, sections
+from specc.error_page import address, sections
 from specc.problems import Place, Problem, SpecError, lines_of
 from specc.source import Source
 
@@ -85,7 +85,7 @@ def test_the_slug_is_a_link_in_colour_alone() -> None:
 
 
 def test_an_address_in_the_published_docs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specc.docs.DOCS_URL", "https://example.org/docs/")
+    monkeypatch.setattr("specc.error_page.DOCS_URL", "https://example.org/docs/")
     assert address("tab") == "https://example.org/docs/errors.md#tab"
 
 
